@@ -1,0 +1,1 @@
+//! Frames2Py core.
