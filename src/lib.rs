@@ -1,1 +1,17 @@
-//! Frames2Py core.
+//! The core of Frames2Py: events in, immutable frames out, live.
+//!
+//! Data flows one way: records in caller memory are copied into private blocks ([`event`]), a kernel accumulates them
+//! ([`kernels`]), and an engine ([`engine`]) publishes frames that any number of threads read ([`publish`]). The crate
+//! is usable without Python; the feature `python` adds the extension module `frames2py._core`.
+
+pub mod accumulator;
+pub mod engine;
+pub mod error;
+pub mod event;
+pub mod exclusive;
+pub mod geometry;
+pub mod kernels;
+pub mod publish;
+
+#[cfg(feature = "python")]
+mod py;

@@ -1,0 +1,42 @@
+"""Frames2Py: live frames from event cameras.
+
+One thread ingests events, a kernel accumulates them, the engine publishes immutable snapshots, and any number of
+threads read the latest one without waiting and without making the producer wait.
+"""
+
+from . import _core, kernels, publish
+from ._core import Accumulator, Engine, __version__
+from ._events import EVENT_DTYPE
+from ._types import EngineStats, SnapshotMeta
+from .kernels import (
+    EventCount,
+    ExpDecay,
+    Polarity,
+    StackedHistogram,
+    TimestampDecay,
+    TimeSurface,
+    VoxelGrid,
+)
+
+__all__ = [
+    "EVENT_DTYPE",
+    "Accumulator",
+    "Engine",
+    "EngineStats",
+    "EventCount",
+    "ExpDecay",
+    "Polarity",
+    "SnapshotMeta",
+    "StackedHistogram",
+    "TimeSurface",
+    "TimestampDecay",
+    "VoxelGrid",
+    "__version__",
+    "kernels",
+    "publish",
+]
+
+if _core.debug_build:
+    import warnings
+
+    warnings.warn("frames2py is a debug build: correct, and slow", RuntimeWarning, stacklevel=2)

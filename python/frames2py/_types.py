@@ -1,0 +1,106 @@
+"""What readers are given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["EngineStats", "Snapshot", "SnapshotMeta"]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotMeta:
+    """What was true when a snapshot was published.
+
+    Attributes
+    ----------
+    watermark : int or None
+        The largest timestamp, in µs, of the in-bounds events accumulated so far; None before the first.
+    sequence : int
+        The publication's number. It rises with every publication of an Engine and does not restart at ``reset()``.
+    """
+
+    watermark: int | None
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One publication: a frame, and what was true when it was published. Both are always of the same publication.
+
+    Attributes
+    ----------
+    frame : numpy.ndarray
+        The frame, with the kernel's shape and dtype, C-contiguous. An Engine's is read-only, cannot be made writable, is
+        never written again, and is the same object for every reader. It outlives the Engine. Libraries that ignore
+        NumPy's read-only flag can still write through it, to every reader's harm: give those a ``copy()``.
+    meta : SnapshotMeta
+        Watermark and sequence.
+    """
+
+    frame: NDArray[Any]
+    meta: SnapshotMeta
+
+    def copy(self, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """The frame in memory that is yours.
+
+        Parameters
+        ----------
+        out : numpy.ndarray, optional
+            Where to copy to: of exactly the frame's dtype and shape, C-contiguous and writable.
+
+        Returns
+        -------
+        numpy.ndarray
+            A new writable C-contiguous array that nothing else references, or ``out``.
+
+        Raises
+        ------
+        TypeError
+            ``out`` is not an ndarray, or its dtype is not the frame's.
+        ValueError
+            The shape of ``out`` is not the frame's, or it is not C-contiguous, or it is read-only.
+
+        Nothing is written when one of these is raised. Other threads run during the copy of all but tiny frames: NumPy lets
+        go of the interpreter for it.
+        """
+        frame = self.frame
+        if out is None:
+            return np.array(frame, order="C", copy=True, subok=True)
+        if not isinstance(out, np.ndarray):
+            raise TypeError(f"out must be a numpy.ndarray, got {type(out).__name__}")
+        if out.dtype != frame.dtype:
+            raise TypeError(f"out must have dtype {frame.dtype}, got {out.dtype}")
+        if out.shape != frame.shape:
+            raise ValueError(f"out must have shape {frame.shape}, got {out.shape}")
+        if not out.flags.c_contiguous:
+            raise ValueError("out must be C-contiguous")
+        if not out.flags.writeable:
+            raise ValueError("out must be writable, got a read-only array")
+        np.copyto(out, frame)
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """Counters of an Engine, all of one moment.
+
+    Attributes
+    ----------
+    events_ingested : int
+        Events of accepted calls, out-of-bounds ones included, since construction or ``reset()``.
+    events_out_of_bounds : int
+        Those of them that were outside the sensor.
+    snapshots_published : int
+        Publications since construction or ``reset()``.
+    uptime_ns : int
+        Nanoseconds since construction, stopped or not.
+    """
+
+    events_ingested: int
+    events_out_of_bounds: int
+    snapshots_published: int
+    uptime_ns: int

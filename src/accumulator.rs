@@ -1,0 +1,78 @@
+//! Events into one kernel, synchronously: what `Accumulator` is, and the heart of `Engine`.
+
+use crate::error::{Error, Result};
+use crate::event::{Block, Call, Events, Scan, TIMESTAMP_LIMIT};
+use crate::geometry::SensorSize;
+use crate::kernels::Kernel;
+
+/// A kernel, the watermark and the counts that go with it.
+pub struct Accumulator {
+    sensor: SensorSize,
+    kernel: Box<dyn Kernel>,
+    block: Block,
+    watermark: Option<u64>,
+    out_of_bounds: u64,
+}
+
+impl Accumulator {
+    /// Wraps a kernel made for `sensor`.
+    pub fn new(sensor: SensorSize, kernel: Box<dyn Kernel>) -> Self {
+        Self {
+            sensor,
+            kernel,
+            block: Block::default(),
+            watermark: None,
+            out_of_bounds: 0,
+        }
+    }
+
+    /// Takes a call in, or rejects it whole: all events are looked at before anything changes.
+    pub fn accumulate(&mut self, events: Events<'_>) -> Result<Scan> {
+        let mut call = Call::scan(events, self.sensor, &mut self.block);
+        let scan = call.found();
+        if scan.largest >= TIMESTAMP_LIMIT {
+            return Err(Error::Timestamp { t: scan.largest });
+        }
+        call.raise_watermark(self.watermark);
+        self.kernel.begin_call()?;
+        if scan.in_bounds() > 0 {
+            self.kernel.accumulate(&mut call)?;
+            self.watermark = Some(call.watermark());
+        }
+        self.out_of_bounds += scan.out_of_bounds;
+        Ok(scan)
+    }
+
+    /// The kernel.
+    pub fn kernel(&self) -> &dyn Kernel {
+        &*self.kernel
+    }
+
+    /// The kernel, to publish from.
+    pub fn kernel_mut(&mut self) -> &mut dyn Kernel {
+        &mut *self.kernel
+    }
+
+    /// The sensor the kernel was made for.
+    pub fn sensor(&self) -> SensorSize {
+        self.sensor
+    }
+
+    /// The largest in-bounds timestamp so far.
+    pub fn watermark(&self) -> Option<u64> {
+        self.watermark
+    }
+
+    /// Out-of-bounds events so far.
+    pub fn out_of_bounds(&self) -> u64 {
+        self.out_of_bounds
+    }
+
+    /// Back to the state of a new accumulator.
+    pub fn reset(&mut self) -> Result<()> {
+        self.kernel.reset()?;
+        self.watermark = None;
+        self.out_of_bounds = 0;
+        Ok(())
+    }
+}

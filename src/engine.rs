@@ -1,0 +1,445 @@
+//! One producer, published snapshots: accumulation, cadence, ownership and lifecycle.
+//!
+//! `ingest`, `start`, `stop` and `reset` run whole, one at a time, under one lock: a [`Session`] is that lock held.
+//! Readers (`publisher()`, `stats()`, `is_producer()`) never take it.
+
+use crate::accumulator::Accumulator;
+use crate::error::{Error, Result};
+use crate::event::Events;
+use crate::exclusive::{Cell, Exclusive, Held, NOBODY, thread_token};
+use crate::geometry::SensorSize;
+use crate::kernels::Kernel;
+use crate::publish::{Memory, Pool, Publication, Publisher, Spec};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::{Arc, LockResult, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// What an engine counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Events of accepted calls, out-of-bounds ones included.
+    pub events_ingested: u64,
+    /// Those of them that were out of bounds.
+    pub events_out_of_bounds: u64,
+    /// Publications.
+    pub snapshots_published: u64,
+    /// Nanoseconds since the engine was made.
+    pub uptime_ns: u64,
+}
+
+/// Three counters that one writer stores together and any reader loads together, without a lock.
+///
+/// There are two copies. The writer fills the one not in use, then makes it the one in use by raising `version`, so a
+/// reader always finds a finished copy; it tries again only if the writer came round to that very copy meanwhile.
+#[derive(Default)]
+struct Counters {
+    version: AtomicU64,
+    copies: [[AtomicU64; 3]; 2],
+}
+
+impl Counters {
+    /// Only while holding the engine's lock.
+    fn store(&self, values: [u64; 3]) {
+        let version = self.version.load(Ordering::Relaxed);
+        // Orders the last `version` store before the stores below: a reader that meets one of them in the copy it
+        // took for finished is sure to see that the version moved on.
+        fence(Ordering::Release);
+        let copy = &self.copies[(version.wrapping_add(1) % 2) as usize];
+        for (cell, value) in copy.iter().zip(values) {
+            cell.store(value, Ordering::Relaxed);
+        }
+        // Release: whoever sees the new version sees the copy.
+        self.version
+            .store(version.wrapping_add(1), Ordering::Release);
+    }
+
+    fn load(&self) -> [u64; 3] {
+        loop {
+            let version = self.version.load(Ordering::Acquire);
+            let values = self.copies[(version % 2) as usize]
+                .each_ref()
+                .map(|c| c.load(Ordering::Relaxed));
+            // Pairs with the writer's fence.
+            fence(Ordering::Acquire);
+            if self.version.load(Ordering::Relaxed) == version {
+                return values;
+            }
+        }
+    }
+}
+
+/// What the lock protects.
+pub struct State {
+    accumulator: Accumulator,
+    last_publication: Option<Instant>,
+    pending: bool,
+    /// Had before a call changes anything, so that a call cannot fail for memory half-way.
+    spare: Option<Memory>,
+    counts: [u64; 3],
+}
+
+/// See the module's description. `V` is what readers keep with a publication.
+pub struct Engine<V> {
+    state: Exclusive<State>,
+    producer: AtomicU64,
+    running: AtomicBool,
+    publisher: Publisher<V>,
+    pool: Arc<Pool>,
+    counters: Counters,
+    interval: Duration,
+    sensor: SensorSize,
+    spec: Spec,
+    born: Instant,
+}
+
+/// A publication that is not the latest any more: dropped by the caller when it suits.
+pub type Retired<V> = Option<Arc<Publication<V>>>;
+
+impl<V: Default> Engine<V> {
+    /// An engine that runs, has published nothing and has no producer yet. An `interval` of zero publishes on every call.
+    pub fn new(sensor: SensorSize, kernel: Box<dyn Kernel>, interval: Duration) -> Result<Self> {
+        let spec = kernel.spec().clone();
+        let pool = Pool::new(spec.bytes());
+        let spare = Some(pool.take()?);
+        let state = State {
+            accumulator: Accumulator::new(sensor, kernel),
+            last_publication: None,
+            pending: false,
+            spare,
+            counts: [0; 3],
+        };
+        Ok(Self {
+            state: Exclusive::new(state),
+            producer: AtomicU64::new(NOBODY),
+            running: AtomicBool::new(true),
+            publisher: Publisher::default(),
+            pool,
+            counters: Counters::default(),
+            interval,
+            sensor,
+            spec,
+            born: Instant::now(),
+        })
+    }
+
+    /// Where its publications are read.
+    pub fn publisher(&self) -> &Publisher<V> {
+        &self.publisher
+    }
+
+    /// The sensor.
+    pub fn sensor(&self) -> SensorSize {
+        self.sensor
+    }
+
+    /// Shape and element type of its frames.
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// The counters, all of one moment. Takes no lock.
+    pub fn stats(&self) -> Stats {
+        let [events_ingested, events_out_of_bounds, snapshots_published] = self.counters.load();
+        let uptime_ns = u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        Stats {
+            events_ingested,
+            events_out_of_bounds,
+            snapshots_published,
+            uptime_ns,
+        }
+    }
+
+    /// Whether the calling thread is the producer.
+    pub fn is_producer(&self) -> bool {
+        self.producer.load(Ordering::Relaxed) == thread_token()
+    }
+
+    /// Whether the engine runs. Only a [`Session`] can rely on the answer.
+    pub fn is_running(&self) -> bool {
+        self.running.load(Ordering::Acquire)
+    }
+
+    /// Refuses every thread but the producer. Says nothing before there is one.
+    pub fn check_producer(&self) -> Result<()> {
+        // A thread always sees its own store, so the producer cannot be refused by mistake.
+        let producer = self.producer.load(Ordering::Relaxed);
+        if producer == NOBODY || producer == thread_token() {
+            Ok(())
+        } else {
+            Err(Error::NotProducer)
+        }
+    }
+
+    /// Takes the engine's lock (see [`Exclusive::hold`]).
+    pub fn session<'a>(
+        &'a self,
+        call: &'static str,
+        lock: impl FnOnce(&'a Mutex<Cell<State>>) -> LockResult<MutexGuard<'a, Cell<State>>>,
+    ) -> Result<Session<'a, V>> {
+        Ok(Session {
+            engine: self,
+            state: self.state.hold(call, lock)?,
+        })
+    }
+}
+
+/// The engine's lock, held.
+pub struct Session<'a, V> {
+    engine: &'a Engine<V>,
+    state: Held<'a, State>,
+}
+
+impl<V: Default> Session<'_, V> {
+    /// Takes a call in and publishes if that is due. While stopped it does nothing but make the thread the producer.
+    pub fn ingest(&mut self, events: Events<'_>) -> Result<Retired<V>> {
+        if self.pass_while_stopped()? {
+            return Ok(None);
+        }
+        let engine = self.engine;
+        let retired = self.state.guarded(|state| engine.take_in(state, events))?;
+        engine.producer.store(thread_token(), Ordering::Relaxed);
+        Ok(retired)
+    }
+
+    /// All that `ingest` does while the engine is stopped, whatever the events are. Whether it is.
+    pub fn pass_while_stopped(&mut self) -> Result<bool> {
+        self.engine.check_producer()?;
+        let stopped = !self.engine.is_running();
+        if stopped {
+            self.engine
+                .producer
+                .store(thread_token(), Ordering::Relaxed);
+        }
+        Ok(stopped)
+    }
+
+    /// Makes `ingest` work again.
+    pub fn start(&mut self) {
+        self.engine.running.store(true, Ordering::Release);
+    }
+
+    /// Publishes what is pending, then makes `ingest` do nothing.
+    pub fn stop(&mut self) -> Result<Retired<V>> {
+        let engine = self.engine;
+        let retired = if self.state.pending {
+            self.state
+                .guarded(|state| engine.publish(state, Instant::now()))?
+        } else {
+            None
+        };
+        engine.running.store(false, Ordering::Release);
+        Ok(retired)
+    }
+
+    /// Back to the state of a new engine, but for the sequence, the uptime, the producer and whether it runs.
+    pub fn reset(&mut self) -> Result<Retired<V>> {
+        self.state.guarded(|state| {
+            state.accumulator.reset()?;
+            state.last_publication = None;
+            state.pending = false;
+            state.counts = [0; 3];
+            Ok(())
+        })?;
+        self.engine.counters.store([0; 3]);
+        Ok(self.engine.publisher.reset())
+    }
+}
+
+impl<V: Default> Engine<V> {
+    fn take_in(&self, state: &mut State, events: Events<'_>) -> Result<Retired<V>> {
+        if state.spare.is_none() {
+            state.spare = Some(self.pool.take()?);
+        }
+        let scan = state.accumulator.accumulate(events)?;
+        state.pending |= scan.in_bounds() > 0;
+        state.counts[0] += scan.events;
+        state.counts[1] += scan.out_of_bounds;
+        let now = Instant::now();
+        if state
+            .last_publication
+            .is_none_or(|last| now.duration_since(last) >= self.interval)
+        {
+            self.publish(state, now)
+        } else {
+            self.counters.store(state.counts);
+            Ok(None)
+        }
+    }
+
+    fn publish(&self, state: &mut State, now: Instant) -> Result<Retired<V>> {
+        let watermark = state.accumulator.watermark();
+        let spare = state.spare.take().map_or_else(|| self.pool.take(), Ok);
+        let filled =
+            spare.and_then(|spare| state.accumulator.kernel_mut().publish(spare, watermark));
+        // Whoever sees the publication sees it counted. One that failed leaves its events counted and pending.
+        state.counts[2] += u64::from(filled.is_ok());
+        self.counters.store(state.counts);
+        let frame = self.pool.seal(filled?);
+        state.pending = false;
+        state.last_publication = Some(now);
+        Ok(self.publisher.publish(frame, watermark))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Call;
+    use crate::kernels::Config;
+    use std::thread;
+
+    fn packed(events: &[(u64, u16, u16, u8)]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for &(t, x, y, p) in events {
+            bytes.extend_from_slice(&t.to_le_bytes());
+            bytes.extend_from_slice(&x.to_le_bytes());
+            bytes.extend_from_slice(&y.to_le_bytes());
+            bytes.push(p);
+        }
+        bytes
+    }
+
+    fn engine(interval: Duration) -> Engine<()> {
+        let sensor = SensorSize::new(4, 3).unwrap();
+        Engine::new(sensor, Config::EventCount.build(sensor).unwrap(), interval).unwrap()
+    }
+
+    fn ingest(engine: &Engine<()>, events: &[(u64, u16, u16, u8)]) -> Result<()> {
+        let bytes = packed(events);
+        engine
+            .session("ingest", |m| m.lock())?
+            .ingest(Events::packed(&bytes))
+            .map(drop)
+    }
+
+    fn counts(engine: &Engine<()>) -> Vec<u32> {
+        bytemuck::cast_slice(engine.publisher().read().unwrap().frame.bytes()).to_vec()
+    }
+
+    #[test]
+    fn every_call_publishes_its_own_window_at_interval_zero() {
+        let engine = engine(Duration::ZERO);
+        ingest(&engine, &[(1, 0, 0, 1), (2, 0, 0, 0), (3, 9, 0, 1)]).unwrap();
+        assert_eq!(counts(&engine), [2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        ingest(&engine, &[(4, 3, 2, 1)]).unwrap();
+        assert_eq!(counts(&engine), [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+        let stats = engine.stats();
+        assert_eq!(
+            (
+                stats.events_ingested,
+                stats.events_out_of_bounds,
+                stats.snapshots_published
+            ),
+            (4, 1, 2)
+        );
+    }
+
+    #[test]
+    fn stop_publishes_what_is_pending_and_only_that() {
+        let engine = engine(Duration::MAX);
+        ingest(&engine, &[(1, 0, 0, 1)]).unwrap();
+        ingest(&engine, &[(2, 1, 0, 1)]).unwrap();
+        assert_eq!(engine.publisher().read().unwrap().sequence, 1);
+        engine
+            .session("stop", |m| m.lock())
+            .unwrap()
+            .stop()
+            .unwrap();
+        let last = engine.publisher().read().unwrap();
+        assert_eq!((last.sequence, last.watermark), (2, Some(2)));
+        engine
+            .session("stop", |m| m.lock())
+            .unwrap()
+            .stop()
+            .unwrap();
+        ingest(&engine, &[(3, 1, 0, 1)]).unwrap();
+        assert_eq!(engine.publisher().read().unwrap().sequence, 2);
+        assert_eq!(engine.stats().events_ingested, 2);
+    }
+
+    #[test]
+    fn another_thread_is_refused_even_after_the_first_is_gone() {
+        let engine = engine(Duration::ZERO);
+        thread::scope(|s| s.spawn(|| ingest(&engine, &[]).unwrap()).join().unwrap());
+        assert!(matches!(ingest(&engine, &[]), Err(Error::NotProducer)));
+        assert!(!engine.is_producer());
+    }
+
+    #[test]
+    fn a_rejected_call_changes_nothing_and_claims_nothing() {
+        let engine = engine(Duration::ZERO);
+        thread::scope(|s| {
+            let rejected = s.spawn(|| ingest(&engine, &[(5, 0, 0, 1), (1 << 63, 99, 99, 1)]));
+            assert!(
+                matches!(rejected.join().unwrap(), Err(Error::Timestamp { t }) if t == 1 << 63)
+            );
+        });
+        assert!(engine.publisher().read().is_none());
+        assert_eq!(engine.stats().events_ingested, 0);
+        ingest(&engine, &[(1, 0, 0, 1)]).unwrap();
+        assert_eq!(counts(&engine)[0], 1);
+    }
+
+    /// Panics on the second call.
+    struct Faulty(Spec, u32);
+
+    impl Kernel for Faulty {
+        fn spec(&self) -> &Spec {
+            &self.0
+        }
+        fn accumulate(&mut self, _call: &mut Call<'_>) -> Result<()> {
+            self.1 += 1;
+            assert!(self.1 < 2, "out of order");
+            Ok(())
+        }
+        fn read(&self, out: &mut [u8], _watermark: Option<u64>) -> Result<()> {
+            out.fill(1);
+            Ok(())
+        }
+        fn reset(&mut self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_panic_is_an_error_and_leaves_an_engine_that_can_only_be_read() {
+        let sensor = SensorSize::new(4, 3).unwrap();
+        let kernel = Faulty(Config::EventCount.spec(sensor), 0);
+        let engine: Engine<()> = Engine::new(sensor, Box::new(kernel), Duration::ZERO).unwrap();
+        ingest(&engine, &[(1, 0, 0, 1)]).unwrap();
+        let error = ingest(&engine, &[(2, 0, 0, 1)]).unwrap_err();
+        assert!(
+            matches!(&error, Error::Panicked(text) if text == "out of order"),
+            "{error}"
+        );
+        assert!(matches!(
+            ingest(&engine, &[(3, 0, 0, 1)]),
+            Err(Error::Poisoned)
+        ));
+        assert!(matches!(
+            engine.session("reset", |m| m.lock()),
+            Err(Error::Poisoned)
+        ));
+        assert_eq!(engine.publisher().read().unwrap().sequence, 1);
+        assert_eq!(engine.stats().events_ingested, 1);
+    }
+
+    #[test]
+    fn counters_are_never_of_two_moments() {
+        let counters = Counters::default();
+        thread::scope(|s| {
+            s.spawn(|| (1..50_000).for_each(|i| counters.store([i, 2 * i, 3 * i])));
+            for _ in 0..2 {
+                s.spawn(|| {
+                    let mut last = 0;
+                    for _ in 0..20_000 {
+                        let [a, b, c] = counters.load();
+                        assert_eq!((b, c), (2 * a, 3 * a));
+                        assert!(a >= last);
+                        last = a;
+                    }
+                });
+            }
+        });
+    }
+}

@@ -1,0 +1,74 @@
+//! The one error type of the core. The bindings map each variant to a Python exception.
+
+use crate::geometry::SensorSize;
+
+/// What a foreign kernel (one that lives outside this crate) failed with.
+pub type ForeignError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Everything that can go wrong between a batch of events and a published frame.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An event's timestamp does not fit the contract. Nothing of the call was accumulated.
+    #[error("events: field 't' must be below 2**63, got {t}; the whole call is rejected")]
+    Timestamp {
+        /// The largest offending timestamp seen.
+        t: u64,
+    },
+    /// Memory for a frame or for kernel state could not be had.
+    #[error("{what} needs {} bytes, which cannot be allocated", describe(*bytes))]
+    OutOfMemory {
+        /// What the memory is for.
+        what: &'static str,
+        /// How much was asked for; `None` when the size itself overflows.
+        bytes: Option<usize>,
+    },
+    /// A sensor side is zero.
+    #[error("sensor_size: width and height must be at least 1, got {0}")]
+    EmptySensor(SensorSize),
+    /// A thread other than the producer called `ingest`.
+    #[error(
+        "ingest() was called from a thread that is not the producer: the first thread to ingest \
+         stays the only one for the Engine's lifetime"
+    )]
+    NotProducer,
+    /// The producer asked to wait for itself.
+    #[error(
+        "the producer's thread cannot wait for a newer snapshot: only it publishes, so it would wait for itself"
+    )]
+    ProducerWaits,
+    /// A kernel callback called back into the engine that is running it.
+    #[error(
+        "{0}() was called from inside the same Engine's kernel; an Engine cannot be re-entered"
+    )]
+    Reentered(&'static str),
+    /// Code inside the core panicked during this call.
+    #[error(
+        "internal error: {0}; this is a bug in frames2py. The Engine can only be read from now on"
+    )]
+    Panicked(String),
+    /// A previous call panicked half-way, so the accumulated state cannot be trusted.
+    #[error(
+        "a previous call failed inside frames2py and left this object unusable; make a new one"
+    )]
+    Poisoned,
+    /// A kernel outside the core raised.
+    #[error(transparent)]
+    Foreign(ForeignError),
+}
+
+fn describe(bytes: Option<usize>) -> String {
+    bytes.map_or_else(|| "more than 2**64".to_owned(), |n| n.to_string())
+}
+
+/// The core's result type.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// The readable part of a panic payload.
+pub(crate) fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
+    payload
+        .downcast_ref::<&str>()
+        .map(|s| (*s).to_owned())
+        .or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "panic".to_owned())
+}

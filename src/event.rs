@@ -1,0 +1,463 @@
+//! Event records in caller memory, and the private blocks that are made of them.
+//!
+//! A caller's array may be written by another thread while it is read here. So nothing outside this
+//! file ever looks at caller memory: a block of records is copied out first, each value once, and all
+//! checks and all uses look at the private copy. What a racing writer can cause is a torn value in a
+//! frame, never an index that was not checked.
+//!
+//! This file is allowed `unsafe`: it reads through raw pointers. No slice over caller memory is formed.
+#![allow(unsafe_code)]
+
+use crate::geometry::SensorSize;
+use std::any::Any;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// Timestamps at and above this value reject the whole call.
+pub const TIMESTAMP_LIMIT: u64 = 1 << 63;
+
+/// Events in one private block. Its columns (13 bytes an event) and its raw copy stay in the L1 and L2 caches.
+pub const BLOCK: usize = 2048;
+
+/// Where the four fields of a record are: offsets from its start, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    stride: usize,
+    t: usize,
+    x: usize,
+    y: usize,
+    p: usize,
+}
+
+impl Layout {
+    /// The packed 13-byte record of `EVENT_DTYPE`.
+    pub const PACKED: Self = Self {
+        stride: 13,
+        t: 0,
+        x: 8,
+        y: 10,
+        p: 12,
+    };
+
+    /// A record of `stride` bytes with `t` (u64), `x`, `y` (u16) and `p` (u8) at these offsets, little-endian,
+    /// in any order, overlapping or not. `None` if a field would reach beyond the record.
+    pub fn new(stride: usize, t: usize, x: usize, y: usize, p: usize) -> Option<Self> {
+        let fits =
+            |offset: usize, size: usize| offset.checked_add(size).is_some_and(|end| end <= stride);
+        (fits(t, 8) && fits(x, 2) && fits(y, 2) && fits(p, 1)).then_some(Self {
+            stride,
+            t,
+            x,
+            y,
+            p,
+        })
+    }
+
+    /// Bytes from one record to the next.
+    pub fn stride(self) -> usize {
+        self.stride
+    }
+}
+
+/// A borrowed run of event records that some other thread may be writing to.
+#[derive(Clone, Copy)]
+pub struct Events<'a> {
+    data: *const u8,
+    len: usize,
+    layout: Layout,
+    origin: Option<&'a (dyn Any + Send + Sync)>,
+    _memory: PhantomData<&'a [u8]>,
+}
+
+// SAFETY: by `from_raw`'s promise the memory stays for `'a`, whichever thread reads it, and may change at any time, so
+// nothing depends on who else has it. `origin` can be shared between threads.
+unsafe impl Send for Events<'_> {}
+
+impl<'a> Events<'a> {
+    /// Records that stay where they are for `'a`.
+    ///
+    /// # Safety
+    ///
+    /// - `data` must be valid for reads of `len * layout.stride()` bytes for all of `'a`, or `len` must be 0.
+    /// - The bytes may change meanwhile; they must not be unmapped.
+    pub unsafe fn from_raw(data: *const u8, len: usize, layout: Layout) -> Self {
+        debug_assert!(len == 0 || !data.is_null());
+        Self {
+            data,
+            len,
+            layout,
+            origin: None,
+            _memory: PhantomData,
+        }
+    }
+
+    /// Packed 13-byte records. Bytes after the last whole record are ignored.
+    pub fn packed(bytes: &'a [u8]) -> Self {
+        let layout = Layout::PACKED;
+        // SAFETY: the slice is valid for reads of its own length for `'a`.
+        unsafe { Self::from_raw(bytes.as_ptr(), bytes.len() / layout.stride, layout) }
+    }
+
+    /// Remembers the object these records came from, for kernels that want that and not the records.
+    pub fn with_origin(mut self, origin: &'a (dyn Any + Send + Sync)) -> Self {
+        self.origin = Some(origin);
+        self
+    }
+
+    /// The object these records came from, if it was given.
+    pub fn origin(&self) -> Option<&'a (dyn Any + Send + Sync)> {
+        self.origin
+    }
+
+    /// How many records.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Calls `f(t, x, y, p)` for the records of `range`, each read once.
+    #[inline(always)]
+    fn for_each(
+        &self,
+        range: Range<usize>,
+        raw: &mut [u8; RAW],
+        mut f: impl FnMut(u64, u16, u16, u8),
+    ) {
+        assert!(range.start <= range.end && range.end <= self.len);
+        if self.layout == Layout::PACKED {
+            const STRIDE: usize = Layout::PACKED.stride;
+            for start in range.clone().step_by(BLOCK) {
+                let n = BLOCK.min(range.end - start);
+                // SAFETY: `start + n <= len`, so the source range is readable by the invariant of `from_raw`;
+                // `n <= BLOCK`, so the copy fits `raw`; `raw` is ours, so the two do not overlap.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(
+                        self.data.add(start * STRIDE),
+                        raw.as_mut_ptr(),
+                        n * STRIDE,
+                    );
+                }
+                for r in raw[..n * STRIDE].as_chunks::<STRIDE>().0 {
+                    let t = u64::from_le_bytes([r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7]]);
+                    f(
+                        t,
+                        u16::from_le_bytes([r[8], r[9]]),
+                        u16::from_le_bytes([r[10], r[11]]),
+                        r[12],
+                    );
+                }
+            }
+        } else {
+            let Layout { stride, t, x, y, p } = self.layout;
+            for i in range {
+                // SAFETY: `i < len` and `Layout::new` saw to it that each field ends inside the record, so each
+                // read is inside the memory that `from_raw` was promised. `read_unaligned` asks for no alignment.
+                let (t, x, y, p) = unsafe {
+                    let record = self.data.add(i * stride);
+                    (
+                        record.add(t).cast::<u64>().read_unaligned(),
+                        record.add(x).cast::<u16>().read_unaligned(),
+                        record.add(y).cast::<u16>().read_unaligned(),
+                        record.add(p).read(),
+                    )
+                };
+                f(u64::from_le(t), u16::from_le(x), u16::from_le(y), p);
+            }
+        }
+    }
+
+    /// Calls `f` with whether each record is inside `sensor`, in order: the mask of a custom kernel's events.
+    pub fn for_each_in_bounds(&self, sensor: SensorSize, mut f: impl FnMut(bool)) {
+        let mut raw = [0; RAW];
+        self.for_each(0..self.len, &mut raw, |_, x, y, _| {
+            f(sensor.index(x, y).is_some())
+        });
+    }
+}
+
+const RAW: usize = BLOCK * Layout::PACKED.stride;
+
+/// What one pass over a call's events finds, before anything is changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scan {
+    /// Events of the call, out-of-bounds ones included.
+    pub events: u64,
+    /// Events outside the sensor.
+    pub out_of_bounds: u64,
+    /// The largest `t` of the events inside the sensor.
+    pub latest: Option<u64>,
+    /// The largest `t` of all events.
+    pub largest: u64,
+}
+
+impl Scan {
+    /// Events inside the sensor.
+    pub fn in_bounds(&self) -> u64 {
+        self.events - self.out_of_bounds
+    }
+}
+
+/// The in-bounds events of a stretch of a call, as columns of equal length in private memory.
+#[derive(Clone, Copy)]
+pub struct Columns<'a> {
+    /// Timestamps, µs.
+    pub t: &'a [u64],
+    /// Row-major pixel indices, each below the sensor's number of pixels.
+    pub pixel: &'a [u32],
+    /// Polarities as given: 0 is OFF, all else ON.
+    pub p: &'a [u8],
+}
+
+/// The private memory events are copied to: made once, used for every call.
+pub struct Block {
+    raw: Box<[u8; RAW]>,
+    t: Box<[u64; BLOCK]>,
+    pixel: Box<[u32; BLOCK]>,
+    p: Box<[u8; BLOCK]>,
+    len: usize,
+}
+
+impl Default for Block {
+    fn default() -> Self {
+        Self {
+            raw: Box::new([0; RAW]),
+            t: Box::new([0; BLOCK]),
+            pixel: Box::new([0; BLOCK]),
+            p: Box::new([0; BLOCK]),
+            len: 0,
+        }
+    }
+}
+
+impl Block {
+    /// Copies the records of `range` (at most [`BLOCK`]) and keeps those inside `sensor`.
+    fn load(&mut self, events: &Events<'_>, range: Range<usize>, sensor: SensorSize) -> Scan {
+        assert!(range.len() <= BLOCK);
+        let mut scan = Scan {
+            events: range.len() as u64,
+            ..Scan::default()
+        };
+        let (mut n, mut latest) = (0, 0);
+        events.for_each(range, &mut self.raw, |t, x, y, p| {
+            let index = sensor.index(x, y);
+            // Written in any case, kept only if inside: no branch to mispredict. `n < BLOCK` as the range is no longer.
+            self.t[n] = t;
+            self.pixel[n] = index.unwrap_or(0);
+            self.p[n] = p;
+            n += usize::from(index.is_some());
+            latest = if index.is_some() {
+                latest.max(t)
+            } else {
+                latest
+            };
+            scan.largest = scan.largest.max(t);
+        });
+        self.len = n;
+        scan.out_of_bounds = scan.events - n as u64;
+        scan.latest = (n > 0).then_some(latest);
+        scan
+    }
+
+    fn columns(&self) -> Columns<'_> {
+        let n = self.len;
+        Columns {
+            t: &self.t[..n],
+            pixel: &self.pixel[..n],
+            p: &self.p[..n],
+        }
+    }
+}
+
+/// One accepted call on its way into a kernel: scanned, and not yet accumulated.
+pub struct Call<'a> {
+    events: Events<'a>,
+    sensor: SensorSize,
+    block: &'a mut Block,
+    scan: Scan,
+    watermark: u64,
+}
+
+impl<'a> Call<'a> {
+    /// Looks at all events once and changes nothing but `block`.
+    pub fn scan(events: Events<'a>, sensor: SensorSize, block: &'a mut Block) -> Self {
+        let len = events.len();
+        let scan = if len <= BLOCK {
+            block.load(&events, 0..len, sensor)
+        } else {
+            let mut scan = Scan {
+                events: len as u64,
+                ..Scan::default()
+            };
+            let (mut inside, mut latest) = (0, 0);
+            events.for_each(0..len, &mut block.raw, |t, x, y, _| {
+                let is_inside = sensor.index(x, y).is_some();
+                inside += u64::from(is_inside);
+                latest = if is_inside { latest.max(t) } else { latest };
+                scan.largest = scan.largest.max(t);
+            });
+            scan.out_of_bounds = scan.events - inside;
+            scan.latest = (inside > 0).then_some(latest);
+            scan
+        };
+        let watermark = scan.latest.unwrap_or(0);
+        Self {
+            events,
+            sensor,
+            block,
+            scan,
+            watermark,
+        }
+    }
+
+    /// What the scan found.
+    pub fn found(&self) -> Scan {
+        self.scan
+    }
+
+    /// The records themselves.
+    pub fn events(&self) -> Events<'a> {
+        self.events
+    }
+
+    /// Lifts the call's watermark to one from before it.
+    pub fn raise_watermark(&mut self, earlier: Option<u64>) {
+        self.watermark = self.watermark.max(earlier.unwrap_or(0));
+    }
+
+    /// The largest in-bounds `t` up to and including this call. No event handed to a kernel is later.
+    pub fn watermark(&self) -> u64 {
+        self.watermark
+    }
+
+    /// Hands the in-bounds events to `f`, a block at a time, in order.
+    ///
+    /// Where another thread changed the records after the scan, an event may come out with a changed time; it is
+    /// dropped if that is later than the watermark, which kernels rely on.
+    pub fn for_each_block(&mut self, mut f: impl FnMut(Columns<'_>)) {
+        let len = self.events.len();
+        if len <= BLOCK {
+            // Already loaded by the scan.
+            f(self.block.columns());
+            return;
+        }
+        for start in (0..len).step_by(BLOCK) {
+            let range = start..len.min(start + BLOCK);
+            let scan = self.block.load(&self.events, range, self.sensor);
+            if scan.latest.is_some_and(|t| t > self.watermark) {
+                self.block.drop_later_than(self.watermark);
+            }
+            f(self.block.columns());
+        }
+    }
+}
+
+impl Block {
+    #[cold]
+    fn drop_later_than(&mut self, watermark: u64) {
+        let mut n = 0;
+        for i in 0..self.len {
+            if self.t[i] <= watermark {
+                (self.t[n], self.pixel[n], self.p[n]) = (self.t[i], self.pixel[i], self.p[i]);
+                n += 1;
+            }
+        }
+        self.len = n;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Records in a layout, from `(t, x, y, p)` tuples.
+    fn records(events: &[(u64, u16, u16, u8)], layout: Layout) -> Vec<u8> {
+        let mut bytes = vec![0xAA; events.len() * layout.stride];
+        for (record, &(t, x, y, p)) in bytes.chunks_exact_mut(layout.stride).zip(events) {
+            record[layout.t..layout.t + 8].copy_from_slice(&t.to_le_bytes());
+            record[layout.x..layout.x + 2].copy_from_slice(&x.to_le_bytes());
+            record[layout.y..layout.y + 2].copy_from_slice(&y.to_le_bytes());
+            record[layout.p] = p;
+        }
+        bytes
+    }
+
+    fn check(count: usize, layout: Layout) {
+        let sensor = SensorSize::new(7, 5).unwrap();
+        let events: Vec<_> = (0..count as u64)
+            .map(|i| {
+                (
+                    i * 37 % 1009,
+                    (i * 11 % 9) as u16,
+                    (i * 5 % 6) as u16,
+                    (i % 3) as u8,
+                )
+            })
+            .collect();
+        let bytes = records(&events, layout);
+        // SAFETY: `bytes` holds `count` records and outlives the call.
+        let raw = unsafe { Events::from_raw(bytes.as_ptr(), count, layout) };
+        let mut block = Block::default();
+        let mut call = Call::scan(raw, sensor, &mut block);
+
+        let inside: Vec<_> = events.iter().filter(|e| e.1 < 7 && e.2 < 5).collect();
+        let scan = call.found();
+        assert_eq!(scan.events, count as u64);
+        assert_eq!(scan.in_bounds(), inside.len() as u64);
+        assert_eq!(scan.latest, inside.iter().map(|e| e.0).max());
+        assert_eq!(scan.largest, events.iter().map(|e| e.0).max().unwrap_or(0));
+
+        let mut seen = Vec::new();
+        call.for_each_block(|c| {
+            for i in 0..c.t.len() {
+                seen.push((c.t[i], c.pixel[i], c.p[i]));
+            }
+        });
+        let expected: Vec<_> = inside
+            .iter()
+            .map(|&&(t, x, y, p)| (t, u32::from(y) * 7 + u32::from(x), p))
+            .collect();
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn every_layout_and_length_gives_the_same_columns() {
+        let layouts = [
+            Layout::PACKED,
+            Layout::new(16, 0, 8, 10, 12).unwrap(),
+            Layout::new(17, 9, 1, 5, 0).unwrap(),
+            Layout::new(4096, 4000, 7, 11, 4095).unwrap(),
+        ];
+        for layout in layouts {
+            for count in [0, 1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 17] {
+                check(count, layout);
+            }
+        }
+    }
+
+    #[test]
+    fn fields_may_overlap_but_not_leave_the_record() {
+        assert!(Layout::new(8, 0, 0, 2, 4).is_some());
+        assert!(Layout::new(8, 1, 0, 2, 4).is_none());
+        assert!(Layout::new(13, 0, 12, 10, 8).is_none());
+        assert!(Layout::new(13, usize::MAX, 8, 10, 12).is_none());
+    }
+
+    #[test]
+    fn events_that_grew_later_after_the_scan_are_dropped() {
+        let mut block = Block::default();
+        let bytes = records(&[(5, 0, 0, 1), (9, 1, 0, 1), (6, 2, 0, 0)], Layout::PACKED);
+        block.load(
+            &Events::packed(&bytes),
+            0..3,
+            SensorSize::new(4, 1).unwrap(),
+        );
+        block.drop_later_than(6);
+        assert_eq!(block.columns().t, &[5, 6]);
+        assert_eq!(block.columns().pixel, &[0, 2]);
+        assert_eq!(block.columns().p, &[1, 0]);
+    }
+}

@@ -1,0 +1,179 @@
+//! Counts that fade: per call, or in event time.
+//!
+//! Both keep what they hold relative to a moving scale, so that fading everything is one multiplication and not a
+//! pass over the sensor. Both bring the scale back (one pass) long before a float64 could run out of exponent. A
+//! float64 result that is rounded to float32 once has room for about 2^29 float64 roundings before it can be off by
+//! more than one unit in the last place.
+
+use super::{Kernel, STATE};
+use crate::error::Result;
+use crate::event::Call;
+use crate::geometry::SensorSize;
+use crate::publish::{Memory, Spec};
+
+fn state(sensor: SensorSize) -> Result<Memory> {
+    Memory::zeroed_for::<f64>(STATE, Some(sensor.pixels()))
+}
+
+fn rescale(stored: &mut Memory, factor: f64) {
+    for value in stored.as_mut_slice::<f64>() {
+        *value *= factor;
+    }
+}
+
+fn read_scaled(stored: &Memory, out: &mut [u8], factor: f64) {
+    for (out, &value) in bytemuck::cast_slice_mut::<_, f32>(out)
+        .iter_mut()
+        .zip(stored.as_slice::<f64>())
+    {
+        *out = (value * factor) as f32;
+    }
+}
+
+/// `(H, W)` float32: +1 per event; everything is multiplied by `decay` at the start of each call.
+///
+/// The surface is `stored * scale`. A call multiplies `scale` by `decay`, and its events add `1 / scale`.
+pub struct ExpDecay {
+    spec: Spec,
+    decay: f64,
+    stored: Memory,
+    scale: f64,
+}
+
+/// Below this the scale is brought back to 1. Stored values then reach 1e100 times a count, far from overflow.
+const SMALLEST_SCALE: f64 = 1e-100;
+
+impl ExpDecay {
+    pub fn new(spec: Spec, sensor: SensorSize, decay: f64) -> Result<Self> {
+        Ok(Self {
+            spec,
+            decay,
+            stored: state(sensor)?,
+            scale: 1.0,
+        })
+    }
+}
+
+impl Kernel for ExpDecay {
+    fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    fn begin_call(&mut self) -> Result<()> {
+        self.scale *= self.decay;
+        if self.scale < SMALLEST_SCALE {
+            rescale(&mut self.stored, self.scale);
+            self.scale = 1.0;
+        }
+        Ok(())
+    }
+
+    fn accumulate(&mut self, call: &mut Call<'_>) -> Result<()> {
+        let one = 1.0 / self.scale;
+        let stored = self.stored.as_mut_slice::<f64>();
+        call.for_each_block(|events| {
+            for &pixel in events.pixel {
+                stored[pixel as usize] += one;
+            }
+        });
+        Ok(())
+    }
+
+    fn read(&self, out: &mut [u8], _watermark: Option<u64>) -> Result<()> {
+        read_scaled(&self.stored, out, self.scale);
+        Ok(())
+    }
+
+    fn reset(&mut self) -> Result<()> {
+        self.stored.clear();
+        self.scale = 1.0;
+        Ok(())
+    }
+}
+
+/// `(H, W)` float32: `D(T) = sum exp(-(T - t_i) / tau_us)` at the watermark `T`.
+///
+/// Stored is the sum at a reference time `r` instead: an event adds `exp((t_i - r) / tau_us)`, and the frame is the
+/// stored sum times `exp(-(T - r) / tau_us)`. Times are subtracted as integers, so their size does not matter.
+pub struct TimestampDecay {
+    spec: Spec,
+    tau_us: f64,
+    stored: Memory,
+    reference: Option<u64>,
+}
+
+/// How many time constants the watermark may be ahead of the reference. At 300, `exp` stays below 1e131 and the
+/// smallest contribution that a float32 can show (1e-45) is still 1e-45 in the sum: nothing over- or underflows.
+const FARTHEST: f64 = 300.0;
+
+impl TimestampDecay {
+    pub fn new(spec: Spec, sensor: SensorSize, tau_us: f64) -> Result<Self> {
+        Ok(Self {
+            spec,
+            tau_us,
+            stored: state(sensor)?,
+            reference: None,
+        })
+    }
+}
+
+/// `exp((to - from) / tau_us)`, with the difference taken exactly.
+#[inline]
+fn exp_between(from: u64, to: u64, tau_us: f64) -> f64 {
+    let distance = to.abs_diff(from) as f64 / tau_us;
+    (if to < from { -distance } else { distance }).exp()
+}
+
+impl Kernel for TimestampDecay {
+    fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    fn accumulate(&mut self, call: &mut Call<'_>) -> Result<()> {
+        let watermark = call.watermark();
+        let reference = match self.reference {
+            Some(r) if (watermark.saturating_sub(r) as f64) <= FARTHEST * self.tau_us => r,
+            Some(r) => {
+                let factor = exp_between(watermark, r, self.tau_us);
+                rescale(&mut self.stored, factor);
+                watermark
+            }
+            None => watermark,
+        };
+        self.reference = Some(reference);
+
+        // Neighbours in a stream often share a timestamp, so the last exponential is kept.
+        let (mut last_t, mut last) = (reference, 1.0);
+        let tau_us = self.tau_us;
+        let sums = self.stored.as_mut_slice::<f64>();
+        call.for_each_block(|events| {
+            for (&pixel, &t) in events.pixel.iter().zip(events.t) {
+                if t != last_t {
+                    (last_t, last) = (t, exp_between(reference, t, tau_us));
+                }
+                sums[pixel as usize] += last;
+            }
+        });
+        Ok(())
+    }
+
+    fn read(&self, out: &mut [u8], watermark: Option<u64>) -> Result<()> {
+        match (self.reference, watermark) {
+            (Some(reference), Some(watermark)) => {
+                read_scaled(
+                    &self.stored,
+                    out,
+                    exp_between(watermark, reference, self.tau_us),
+                );
+            }
+            _ => out.fill(0),
+        }
+        Ok(())
+    }
+
+    fn reset(&mut self) -> Result<()> {
+        self.stored.clear();
+        self.reference = None;
+        Ok(())
+    }
+}

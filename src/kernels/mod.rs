@@ -1,0 +1,139 @@
+//! Kernels: how events become a frame.
+//!
+//! A kernel is a single-writer state machine. It sees the in-bounds events of accepted calls only, as private columns
+//! whose pixel indices are below the sensor's number of pixels and whose times are not later than the call's
+//! watermark (see [`Call`]). It never sees caller memory.
+
+mod count;
+mod decay;
+mod surface;
+mod temporal;
+
+use crate::error::Result;
+use crate::event::Call;
+use crate::geometry::SensorSize;
+use crate::publish::{Element, Memory, Spec};
+
+/// What the engine and the accumulator drive.
+pub trait Kernel: Send {
+    /// Shape and element type of the frame.
+    fn spec(&self) -> &Spec;
+
+    /// Runs once per accepted call, also for one without in-bounds events.
+    fn begin_call(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Takes in the events of a call that has at least one in-bounds event.
+    fn accumulate(&mut self, call: &mut Call<'_>) -> Result<()>;
+
+    /// Writes the frame at `watermark`, which may be later than any event, over whatever `out` holds: the bytes of one
+    /// frame, aligned for its elements.
+    fn read(&self, out: &mut [u8], watermark: Option<u64>) -> Result<()>;
+
+    /// Starts a new window, for kernels that have windows.
+    fn close_window(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Reads the frame and closes the window: what a publication does. A kernel that can hand over the memory it
+    /// accumulated into and go on in `spare` overrides this.
+    fn publish(&mut self, mut spare: Memory, watermark: Option<u64>) -> Result<Memory> {
+        self.read(spare.bytes_mut(), watermark)?;
+        self.close_window()?;
+        Ok(spare)
+    }
+
+    /// Back to the state of a new kernel.
+    fn reset(&mut self) -> Result<()>;
+}
+
+/// The seven kernels and their parameters, checked by whoever makes one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Config {
+    /// Events per pixel and window.
+    EventCount,
+    /// Events per pixel, polarity and window.
+    Polarity,
+    /// Latest time per pixel.
+    TimeSurface,
+    /// Counts that fade by a factor per call.
+    ExpDecay {
+        /// The factor, in (0, 1).
+        decay: f64,
+    },
+    /// Counts that fade exponentially in event time.
+    TimestampDecay {
+        /// Time constant in µs, finite and above 0.
+        tau_us: f64,
+    },
+    /// Counts per polarity, time bin and pixel.
+    StackedHistogram {
+        /// Bins shown, at least 1.
+        bins: usize,
+        /// Bin width in µs, in `[1, 2^28)`.
+        bin_us: u64,
+    },
+    /// Signed counts split between neighbouring time knots.
+    VoxelGrid {
+        /// Knots shown, at least 2.
+        bins: usize,
+        /// Distance between knots in µs, in `[1, 2^28)`.
+        bin_us: u64,
+    },
+}
+
+impl Config {
+    /// The kernel's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::EventCount => "event_count",
+            Self::Polarity => "polarity",
+            Self::TimeSurface => "time_surface",
+            Self::ExpDecay { .. } => "exp_decay",
+            Self::TimestampDecay { .. } => "timestamp_decay",
+            Self::StackedHistogram { .. } => "stacked_histogram",
+            Self::VoxelGrid { .. } => "voxel_grid",
+        }
+    }
+
+    /// Shape and element type of its frame.
+    pub fn spec(self, sensor: SensorSize) -> Spec {
+        let (w, h) = (sensor.width(), sensor.height());
+        let (shape, element) = match self {
+            Self::EventCount => (vec![h, w], Element::U32),
+            Self::Polarity => (vec![h, w, 2], Element::U32),
+            Self::TimeSurface => (vec![h, w], Element::U64),
+            Self::ExpDecay { .. } | Self::TimestampDecay { .. } => (vec![h, w], Element::F32),
+            Self::StackedHistogram { bins, .. } => (vec![2, bins, h, w], Element::U32),
+            Self::VoxelGrid { bins, .. } => (vec![bins, h, w], Element::F32),
+        };
+        Spec { shape, element }
+    }
+
+    /// A kernel in its initial state.
+    pub fn build(self, sensor: SensorSize) -> Result<Box<dyn Kernel>> {
+        let spec = self.spec(sensor);
+        Ok(match self {
+            Self::EventCount => Box::new(count::EventCount::new(spec)?),
+            Self::Polarity => Box::new(count::Polarity::new(spec)?),
+            Self::TimeSurface => Box::new(surface::TimeSurface::new(spec)?),
+            Self::ExpDecay { decay } => Box::new(decay::ExpDecay::new(spec, sensor, decay)?),
+            Self::TimestampDecay { tau_us } => {
+                Box::new(decay::TimestampDecay::new(spec, sensor, tau_us)?)
+            }
+            Self::StackedHistogram { bins, bin_us } => {
+                Box::new(temporal::StackedHistogram::new(spec, sensor, bins, bin_us)?)
+            }
+            Self::VoxelGrid { bins, bin_us } => {
+                Box::new(temporal::VoxelGrid::new(spec, sensor, bins, bin_us)?)
+            }
+        })
+    }
+}
+
+/// What state memory is called in an error.
+const STATE: &str = "kernel state";
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,48 @@
+//! The surface of latest times (the time surface before any decay; Lagorce et al., HOTS, TPAMI 2017).
+
+use super::{Kernel, STATE};
+use crate::error::Result;
+use crate::event::Call;
+use crate::publish::{Memory, Spec};
+
+/// `(H, W)` uint64: the largest `t` seen at each pixel; 0 where there was none.
+pub struct TimeSurface {
+    spec: Spec,
+    latest: Memory,
+}
+
+impl TimeSurface {
+    pub fn new(spec: Spec) -> Result<Self> {
+        Ok(Self {
+            latest: Memory::zeroed(STATE, spec.bytes())?,
+            spec,
+        })
+    }
+}
+
+impl Kernel for TimeSurface {
+    fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    fn accumulate(&mut self, call: &mut Call<'_>) -> Result<()> {
+        let latest = self.latest.as_mut_slice::<u64>();
+        call.for_each_block(|events| {
+            for (&pixel, &t) in events.pixel.iter().zip(events.t) {
+                let latest = &mut latest[pixel as usize];
+                *latest = t.max(*latest);
+            }
+        });
+        Ok(())
+    }
+
+    fn read(&self, out: &mut [u8], _watermark: Option<u64>) -> Result<()> {
+        out.copy_from_slice(self.latest.bytes());
+        Ok(())
+    }
+
+    fn reset(&mut self) -> Result<()> {
+        self.latest.clear();
+        Ok(())
+    }
+}

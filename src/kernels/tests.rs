@@ -1,0 +1,234 @@
+//! Every kernel against a per-event oracle, whatever the split into calls.
+
+use super::*;
+use crate::accumulator::Accumulator;
+use crate::event::Events;
+use proptest::prelude::*;
+
+type Event = (u64, u16, u16, u8);
+
+const W: usize = 3;
+const H: usize = 2;
+
+fn packed(events: &[Event]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for &(t, x, y, p) in events {
+        bytes.extend_from_slice(&t.to_le_bytes());
+        bytes.extend_from_slice(&x.to_le_bytes());
+        bytes.extend_from_slice(&y.to_le_bytes());
+        bytes.push(p);
+    }
+    bytes
+}
+
+fn run(config: Config, calls: &[Vec<Event>]) -> (Accumulator, Option<u64>) {
+    let sensor = SensorSize::new(W, H).unwrap();
+    let mut accumulator = Accumulator::new(sensor, config.build(sensor).unwrap());
+    for call in calls {
+        accumulator
+            .accumulate(Events::packed(&packed(call)))
+            .unwrap();
+    }
+    let watermark = accumulator.watermark();
+    (accumulator, watermark)
+}
+
+fn read<T: bytemuck::Pod>(accumulator: &Accumulator, at: Option<u64>) -> Vec<T> {
+    let mut out = Memory::zeroed("a test", accumulator.kernel().spec().bytes()).unwrap();
+    out.bytes_mut().fill(0x5A);
+    accumulator.kernel().read(out.bytes_mut(), at).unwrap();
+    out.as_slice::<T>().to_vec()
+}
+
+fn inside(calls: &[Vec<Event>]) -> Vec<Event> {
+    calls
+        .iter()
+        .flatten()
+        .copied()
+        .filter(|&(_, x, y, _)| usize::from(x) < W && usize::from(y) < H)
+        .collect()
+}
+
+fn calls(base: u64) -> impl Strategy<Value = Vec<Vec<Event>>> {
+    let event = (0..200u64, 0..W as u16 + 1, 0..H as u16 + 1, 0..3u8)
+        .prop_map(move |(t, x, y, p)| (base + t, x, y, p));
+    prop::collection::vec(prop::collection::vec(event, 0..12), 0..8)
+}
+
+fn bases() -> impl Strategy<Value = u64> {
+    prop::sample::select(vec![
+        0,
+        1 << 32,
+        (1 << 53) - 100,
+        1_700_000_000_000_000,
+        (1 << 63) - 200,
+    ])
+}
+
+proptest! {
+    #[test]
+    fn counts_and_surface(calls in bases().prop_flat_map(calls)) {
+        let events = inside(&calls);
+        let at = |x: usize, y: usize| events.iter().filter(move |e| (usize::from(e.1), usize::from(e.2)) == (x, y));
+        let (mut count, mut polarity, mut surface) = (vec![], vec![], vec![]);
+        for y in 0..H {
+            for x in 0..W {
+                count.push(at(x, y).count() as u32);
+                polarity.push(at(x, y).filter(|e| e.3 == 0).count() as u32);
+                polarity.push(at(x, y).filter(|e| e.3 != 0).count() as u32);
+                surface.push(at(x, y).map(|e| e.0).max().unwrap_or(0));
+            }
+        }
+        let (a, t) = run(Config::EventCount, &calls);
+        prop_assert_eq!(t, events.iter().map(|e| e.0).max());
+        prop_assert_eq!(a.out_of_bounds() as usize + events.len(), calls.iter().map(Vec::len).sum::<usize>());
+        prop_assert_eq!(read::<u32>(&a, t), count);
+        let (a, t) = run(Config::Polarity, &calls);
+        prop_assert_eq!(read::<u32>(&a, t), polarity);
+        let (a, t) = run(Config::TimeSurface, &calls);
+        prop_assert_eq!(read::<u64>(&a, t), surface);
+    }
+
+    #[test]
+    fn histogram(calls in bases().prop_flat_map(calls), bins in 1..5usize, bin_us in 1..60u64, ahead in 0..200u64) {
+        let (a, t) = run(Config::StackedHistogram { bins, bin_us }, &calls);
+        let at = t.map(|t| t + ahead);
+        let mut expected = vec![0u32; 2 * bins * W * H];
+        if let Some(now) = at.map(|t| i128::from(t / bin_us)) {
+            for (t, x, y, p) in inside(&calls) {
+                let j = i128::from(t / bin_us) - (now - bins as i128);
+                if (0..bins as i128).contains(&j) {
+                    let plane = usize::from(p != 0) * bins + j as usize;
+                    expected[(plane * H + usize::from(y)) * W + usize::from(x)] += 1;
+                }
+            }
+        }
+        prop_assert_eq!(read::<u32>(&a, at), expected);
+    }
+
+    #[test]
+    fn voxel(calls in bases().prop_flat_map(calls), bins in 2..5usize, bin_us in 1..60u64, ahead in 0..200u64) {
+        let (a, t) = run(Config::VoxelGrid { bins, bin_us }, &calls);
+        let at = t.map(|t| t + ahead);
+        let mut numerators = vec![0i64; bins * W * H];
+        if let Some(now) = at.map(|t| i128::from(t / bin_us)) {
+            let first = now - bins as i128 + 1;
+            for (t, x, y, p) in inside(&calls) {
+                let (q, r) = (i128::from(t / bin_us), (t % bin_us) as i64);
+                if (first..now).contains(&q) {
+                    let sign = if p != 0 { 1 } else { -1 };
+                    let mut add = |j: i128, n: i64| {
+                        numerators[(j as usize * H + usize::from(y)) * W + usize::from(x)] += sign * n;
+                    };
+                    add(q - first, bin_us as i64 - r);
+                    add(q - first + 1, r);
+                }
+            }
+        }
+        let expected: Vec<f32> = numerators.iter().map(|&n| (n as f64 / bin_us as f64) as f32).collect();
+        prop_assert_eq!(read::<f32>(&a, at), expected);
+    }
+
+    #[test]
+    fn exp_decay(calls in calls(0), decay in prop::sample::select(vec![0.5, 0.9, 1e-60, 0.999_999])) {
+        let mut expected = vec![0f64; W * H];
+        for call in &calls {
+            expected.iter_mut().for_each(|v| *v *= decay);
+            for (_, x, y, _) in inside(std::slice::from_ref(call)) {
+                expected[usize::from(y) * W + usize::from(x)] += 1.0;
+            }
+        }
+        let (a, t) = run(Config::ExpDecay { decay }, &calls);
+        for (got, want) in read::<f32>(&a, t).into_iter().zip(expected) {
+            prop_assert!(ulps(got, want as f32) <= 1, "{} {}", got, want);
+        }
+    }
+
+    #[test]
+    fn timestamp_decay(
+        calls in bases().prop_flat_map(calls),
+        tau_us in prop::sample::select(vec![0.1, 1.0, 7.5, 100.0, 1e6, 1e300]),
+        ahead in 0..50u64,
+    ) {
+        let (a, t) = run(Config::TimestampDecay { tau_us }, &calls);
+        let at = t.map(|t| t + ahead);
+        let mut expected = vec![0f64; W * H];
+        for (t, x, y, _) in inside(&calls) {
+            let age = (at.unwrap() - t) as f64;
+            expected[usize::from(y) * W + usize::from(x)] += (-age / tau_us).exp();
+        }
+        for (got, want) in read::<f32>(&a, at).into_iter().zip(expected) {
+            prop_assert!(ulps(got, want as f32) <= 1, "{} {}", got, want);
+        }
+    }
+
+    #[test]
+    fn reset_and_publish_start_anew(calls in calls(77)) {
+        let sensor = SensorSize::new(W, H).unwrap();
+        let configs = [
+            Config::EventCount,
+            Config::Polarity,
+            Config::TimeSurface,
+            Config::ExpDecay { decay: 0.5 },
+            Config::TimestampDecay { tau_us: 10.0 },
+            Config::StackedHistogram { bins: 2, bin_us: 9 },
+            Config::VoxelGrid { bins: 3, bin_us: 9 },
+        ];
+        for config in configs {
+            let (mut used, at) = run(config, &calls);
+            let frame = read::<u8>(&used, at);
+            let mut spare = Memory::zeroed("a test", used.kernel().spec().bytes()).unwrap();
+            spare.bytes_mut().fill(0x5A);
+            let published = used.kernel_mut().publish(spare, at).unwrap();
+            prop_assert_eq!(published.bytes(), &frame[..]);
+            let windowed = matches!(config, Config::EventCount | Config::Polarity);
+            let after = if windowed { vec![0; frame.len()] } else { frame };
+            prop_assert_eq!(read::<u8>(&used, at), after);
+
+            used.reset().unwrap();
+            let mut new = Accumulator::new(sensor, config.build(sensor).unwrap());
+            for call in calls.iter().rev() {
+                used.accumulate(Events::packed(&packed(call))).unwrap();
+                new.accumulate(Events::packed(&packed(call))).unwrap();
+            }
+            prop_assert_eq!(used.watermark(), new.watermark());
+            prop_assert_eq!(read::<u8>(&used, used.watermark()), read::<u8>(&new, new.watermark()));
+        }
+    }
+}
+
+fn ulps(a: f32, b: f32) -> u32 {
+    a.to_bits().abs_diff(b.to_bits())
+}
+
+#[test]
+fn a_stream_of_days_keeps_its_precision() {
+    // A day at 1 Hz on one pixel with a time constant of an hour, starting at a Unix time.
+    let tau_us = 3_600e6;
+    let start = 1_700_000_000_000_000u64;
+    let times: Vec<u64> = (0..86_400).map(|i| start + i * 1_000_000).collect();
+    let calls: Vec<Vec<Event>> = times
+        .chunks(1000)
+        .map(|c| c.iter().map(|&t| (t, 0, 0, 1)).collect())
+        .collect();
+    let (a, t) = run(Config::TimestampDecay { tau_us }, &calls);
+    let exact: f64 = times
+        .iter()
+        .rev()
+        .map(|&x| (-((t.unwrap() - x) as f64) / tau_us).exp())
+        .sum();
+    assert!(ulps(read::<f32>(&a, t)[0], exact as f32) <= 1);
+}
+
+#[test]
+fn sizes_that_overflow_are_out_of_memory() {
+    let sensor = SensorSize::new(1 << 16, 1 << 16).unwrap();
+    for bins in [1 << 20, usize::MAX] {
+        assert!(
+            Config::StackedHistogram { bins, bin_us: 1 }
+                .build(sensor)
+                .is_err()
+        );
+        assert!(Config::VoxelGrid { bins, bin_us: 1 }.build(sensor).is_err());
+    }
+}

@@ -1,0 +1,236 @@
+//! Frame memory: page-aligned, zeroed when new, and recycled when its last holder lets go.
+
+use crate::error::{Error, Result};
+use bytemuck::Pod;
+use memmap2::MmapMut;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What a kernel's frame looks like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// Axis lengths, row-major.
+    pub shape: Vec<usize>,
+    /// What one element is.
+    pub element: Element,
+}
+
+/// The element types of frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Element {
+    /// `uint32`: counts.
+    U32,
+    /// `uint64`: times in µs.
+    U64,
+    /// `float32`: decayed sums and voxel values.
+    F32,
+    /// Whatever a foreign kernel says, of this many bytes.
+    Opaque(usize),
+}
+
+impl Element {
+    /// Bytes of one element.
+    pub fn size(self) -> usize {
+        match self {
+            Self::U32 | Self::F32 => 4,
+            Self::U64 => 8,
+            Self::Opaque(size) => size,
+        }
+    }
+}
+
+impl Spec {
+    /// Bytes of one frame, or `None` where that overflows.
+    pub fn bytes(&self) -> Option<usize> {
+        self.shape
+            .iter()
+            .try_fold(self.element.size(), |n, &side| n.checked_mul(side))
+            .filter(|&n| isize::try_from(n).is_ok())
+    }
+}
+
+/// Memory of a fixed size that only its owner can see: pages of their own, zeroed by the system when first touched.
+pub struct Memory {
+    map: MmapMut,
+    len: usize,
+    zeroed: bool,
+}
+
+impl Memory {
+    /// Asks the system for `len` zeroed bytes. `len` is `None` where computing it overflowed.
+    pub fn zeroed(what: &'static str, len: Option<usize>) -> Result<Self> {
+        let out_of_memory = || Error::OutOfMemory { what, bytes: len };
+        let len = len.ok_or_else(out_of_memory)?;
+        // An empty mapping does not exist; one byte costs the same page.
+        let map = MmapMut::map_anon(len.max(1)).map_err(|_| out_of_memory())?;
+        Ok(Self {
+            map,
+            len,
+            zeroed: true,
+        })
+    }
+
+    /// Memory for `count` zeroed elements.
+    pub fn zeroed_for<T: Pod>(what: &'static str, count: Option<usize>) -> Result<Self> {
+        Self::zeroed(what, count.and_then(|n| n.checked_mul(size_of::<T>())))
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.map[..self.len]
+    }
+
+    /// The bytes, to write to.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.zeroed = false;
+        &mut self.map[..self.len]
+    }
+
+    /// The content as elements. Pages are aligned for any of them.
+    pub fn as_slice<T: Pod>(&self) -> &[T] {
+        bytemuck::cast_slice(self.bytes())
+    }
+
+    /// The content as elements, to write to.
+    pub fn as_mut_slice<T: Pod>(&mut self) -> &mut [T] {
+        bytemuck::cast_slice_mut(self.bytes_mut())
+    }
+
+    /// Makes all bytes 0; free where they are known to be.
+    pub fn clear(&mut self) {
+        if !self.zeroed {
+            self.bytes_mut().fill(0);
+            self.zeroed = true;
+        }
+    }
+}
+
+/// Published memory: never written again. Shared by whoever holds an `Arc` of it; the last one to let go gives the
+/// memory back to the pool it came from, from whatever thread that is.
+pub struct Frame {
+    memory: Option<Memory>,
+    pool: Arc<Pool>,
+}
+
+impl Frame {
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        self.memory.as_ref().map_or(&[], Memory::bytes)
+    }
+}
+
+impl Drop for Frame {
+    fn drop(&mut self) {
+        if let Some(memory) = self.memory.take() {
+            self.pool.give_back(memory);
+        }
+    }
+}
+
+/// Spare frame memory of one size.
+pub struct Pool {
+    bytes: Option<usize>,
+    spares: Mutex<Vec<Memory>>,
+}
+
+/// Spares kept at most. A few cover a latest frame, one being filled and readers that come and go; what a burst of
+/// readers needed beyond that goes back to the system.
+const SPARES: usize = 8;
+
+impl Pool {
+    /// A pool for frames of this many bytes (`None` where computing it overflowed: then nothing can be had).
+    pub fn new(bytes: Option<usize>) -> Arc<Self> {
+        Arc::new(Self {
+            bytes,
+            spares: Mutex::new(Vec::with_capacity(SPARES)),
+        })
+    }
+
+    /// A spare, or new memory. Its content is whatever it was.
+    pub fn take(&self) -> Result<Memory> {
+        let spare = self
+            .spares
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop();
+        spare.map_or_else(|| Memory::zeroed("a frame", self.bytes), Ok)
+    }
+
+    /// Seals memory that was filled.
+    pub fn seal(self: &Arc<Self>, memory: Memory) -> Arc<Frame> {
+        Arc::new(Frame {
+            memory: Some(memory),
+            pool: Arc::clone(self),
+        })
+    }
+
+    fn give_back(&self, memory: Memory) {
+        let mut spares = self.spares.lock().unwrap_or_else(PoisonError::into_inner);
+        if spares.len() < SPARES {
+            spares.push(memory);
+        } else {
+            // Unmapping takes long; nobody should wait for it.
+            drop(spares);
+            drop(memory);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_page_aligned_and_zero() {
+        for len in [0, 1, 4097, 1 << 20] {
+            let memory = Memory::zeroed("a test", Some(len)).unwrap();
+            assert_eq!(memory.bytes().len(), len);
+            assert_eq!(memory.bytes().as_ptr() as usize % 4096, 0);
+            assert!(memory.bytes().iter().all(|&b| b == 0));
+        }
+    }
+
+    #[test]
+    fn memory_that_cannot_be_had_is_an_error() {
+        for len in [None, Some(isize::MAX as usize)] {
+            assert!(matches!(
+                Memory::zeroed("a test", len),
+                Err(Error::OutOfMemory { .. })
+            ));
+        }
+    }
+
+    #[test]
+    fn a_frame_goes_back_to_its_pool_with_the_last_holder() {
+        let pool = Pool::new(Some(64));
+        let mut memory = pool.take().unwrap();
+        memory.bytes_mut().fill(7);
+        let frame = pool.seal(memory);
+        let other = Arc::clone(&frame);
+        let address = frame.bytes().as_ptr();
+        drop(frame);
+        assert_eq!(other.bytes(), [7; 64]);
+        assert_ne!(pool.take().unwrap().bytes().as_ptr(), address);
+        drop(other);
+        let mut again = pool.take().unwrap();
+        assert_eq!(again.bytes().as_ptr(), address);
+        again.clear();
+        assert_eq!(again.bytes(), [0; 64]);
+    }
+
+    #[test]
+    fn a_spec_knows_its_size() {
+        let spec = |shape: &[usize], element| {
+            Spec {
+                shape: shape.to_vec(),
+                element,
+            }
+            .bytes()
+        };
+        assert_eq!(spec(&[2, 3], Element::U32), Some(24));
+        assert_eq!(spec(&[2, 3], Element::U64), Some(48));
+        assert_eq!(spec(&[], Element::Opaque(5)), Some(5));
+        assert_eq!(spec(&[0, 9], Element::F32), Some(0));
+        assert_eq!(spec(&[usize::MAX, 2], Element::F32), None);
+        assert_eq!(spec(&[usize::MAX / 4], Element::U32), None);
+    }
+}

@@ -1,0 +1,145 @@
+//! Kernels written in Python, driven by the same engine.
+//!
+//! Their methods are called on the thread that drives the kernel, attached to the interpreter.
+
+use super::array::{FrameType, copy_bytes};
+use crate::error::Result;
+use crate::event::Call;
+use crate::geometry::SensorSize;
+use crate::kernels::Kernel;
+use crate::publish::Spec;
+use numpy::{PyArray1, PyArrayDescr, PyUntypedArray};
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use std::sync::Arc;
+
+/// The Python objects of a kernel and its state.
+pub struct PythonKernel {
+    kernel: Py<PyAny>,
+    state: Py<PyAny>,
+}
+
+impl PythonKernel {
+    /// Asks the kernel for its frames and for a state.
+    pub fn new(
+        kernel: &Bound<'_, PyAny>,
+        sensor: SensorSize,
+    ) -> PyResult<(Arc<Self>, FrameType, Driver)> {
+        let py = kernel.py();
+        let size = PyTuple::new(py, [sensor.width(), sensor.height()])?;
+        let (shape, dtype): (Vec<usize>, Bound<'_, PyArrayDescr>) = py
+            .import(intern!(py, "frames2py.kernels._resolve"))?
+            .call_method1(intern!(py, "output_spec"), (kernel, &size))?
+            .extract()?;
+        let frame_type = FrameType::other(shape, dtype)?;
+        let state = kernel
+            .call_method1(intern!(py, "init_state"), (size,))?
+            .unbind();
+        let python = Arc::new(Self {
+            kernel: kernel.clone().unbind(),
+            state,
+        });
+        let (spec, dtype) = (
+            frame_type.spec.clone(),
+            frame_type.descr(py).clone().unbind(),
+        );
+        let driver = Driver {
+            python: Arc::clone(&python),
+            spec,
+            dtype,
+            sensor,
+        };
+        Ok((python, frame_type, driver))
+    }
+
+    /// Shows the objects to the garbage collector.
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
+        visit.call(&self.kernel)?;
+        visit.call(&self.state)
+    }
+
+    /// Lets the kernel write a frame into a new array of zeros.
+    pub fn read<'py>(
+        &self,
+        py: Python<'py>,
+        spec: &Spec,
+        dtype: &Py<PyArrayDescr>,
+        watermark: Option<u64>,
+    ) -> PyResult<Bound<'py, PyUntypedArray>> {
+        let shape = PyTuple::new(py, &spec.shape)?;
+        let out = py
+            .import(intern!(py, "numpy"))?
+            .call_method1(intern!(py, "zeros"), (shape, dtype))?;
+        self.kernel
+            .call_method1(py, intern!(py, "read"), (&self.state, &out, watermark))?;
+        Ok(out.cast_into::<PyUntypedArray>()?)
+    }
+}
+
+/// Drives a Python kernel.
+pub struct Driver {
+    python: Arc<PythonKernel>,
+    spec: Spec,
+    dtype: Py<PyArrayDescr>,
+    sensor: SensorSize,
+}
+
+impl Driver {
+    fn call_with_state(&self, method: &str) -> Result<()> {
+        let PythonKernel { kernel, state } = &*self.python;
+        Ok(Python::attach(|py| {
+            kernel.call_method1(py, method, (state,)).map(drop)
+        })?)
+    }
+}
+
+impl Kernel for Driver {
+    fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    fn begin_call(&mut self) -> Result<()> {
+        self.call_with_state("begin_call")
+    }
+
+    fn accumulate(&mut self, call: &mut Call<'_>) -> Result<()> {
+        let events = call.events();
+        let origin = events
+            .origin()
+            .and_then(|origin| origin.downcast_ref::<Py<PyAny>>())
+            .expect("events for a Python kernel come with their array");
+        let (some_outside, watermark) = (call.found().out_of_bounds > 0, call.watermark());
+        Python::attach(|py| {
+            let mut array = origin.bind(py).clone();
+            if some_outside {
+                let mut inside = Vec::with_capacity(events.len());
+                events.for_each_in_bounds(self.sensor, |is_inside| inside.push(is_inside));
+                // NumPy's own selection keeps dtype, extra fields and subclass.
+                array = array.get_item(PyArray1::from_vec(py, inside))?;
+            }
+            let PythonKernel { kernel, state } = &*self.python;
+            kernel.call_method1(py, intern!(py, "accumulate"), (array, state, watermark))
+        })?;
+        Ok(())
+    }
+
+    fn read(&self, out: &mut [u8], watermark: Option<u64>) -> Result<()> {
+        Ok(Python::attach(|py| {
+            // The kernel fills an array of its own, so one that keeps it cannot write to what is published.
+            copy_bytes(
+                &self.python.read(py, &self.spec, &self.dtype, watermark)?,
+                out,
+            )
+        })?)
+    }
+
+    fn close_window(&mut self) -> Result<()> {
+        self.call_with_state("close_window")
+    }
+
+    fn reset(&mut self) -> Result<()> {
+        self.call_with_state("reset")
+    }
+}

@@ -1,0 +1,393 @@
+//! `frames2py.Engine`.
+
+use super::array::FrameType;
+use super::custom::PythonKernel;
+use super::input::{self, Layouts, integer, real};
+use super::kernel::{self, Driven};
+use crate::engine::Engine as Core;
+use crate::error::Error;
+use crate::publish::Publication;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::{MutexExt, PyOnceLock};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// From this many events on, a call lets go of the interpreter while it accumulates.
+///
+/// Letting go and coming back costs about 0.1 µs when nobody else wants the interpreter. When a busy thread took it,
+/// coming back costs up to the switch interval (5 ms by default), so short calls hold on.
+pub const DETACH_FROM: usize = 16_384;
+
+/// How long a wait on the main thread sleeps before it looks for a signal to handle.
+const SIGNAL_CHECK: Duration = Duration::from_millis(20);
+
+/// The Python object of a publication, made by its first reader.
+struct View(PyOnceLock<Py<PyAny>>);
+
+impl Default for View {
+    fn default() -> Self {
+        Self(PyOnceLock::new())
+    }
+}
+
+/// Accumulates events on one thread and publishes snapshots that any thread reads.
+///
+/// The first thread whose `ingest()` does not raise is the producer, for the Engine's lifetime. Reading (`snapshot()`,
+/// `stats`, `wait_for_newer()`) works on any thread and never waits for a producer at work. The Engine runs from the start.
+///
+/// Parameters
+/// ----------
+/// sensor_size : tuple[int, int]
+///     `(width, height)` in pixels, each at least 1.
+/// kernel : str or Kernel, default "event_count"
+///     `"event_count"`, `"polarity"`, `"time_surface"`, or an instance of a kernel, of this package or your own.
+/// snapshot_interval_ms : float, default 16.0
+///     Publish at most once in so many milliseconds, on the first call after they have passed; 0 publishes on every call.
+///     Nothing is published between calls.
+///
+/// Raises
+/// ------
+/// TypeError
+///     `sensor_size` is not a pair of integers, `kernel` is not a kernel (a class instead of an instance, say), or the
+///     interval is not a real number.
+/// ValueError
+///     A side is below 1, there are not two, no kernel has this name, or the interval is negative, NaN or infinite.
+/// MemoryError
+///     A frame or the kernel's state cannot be allocated.
+#[pyclass(frozen, subclass, weakref, dict, module = "frames2py")]
+pub struct Engine {
+    core: Core<View>,
+    frame_type: FrameType,
+    python: Option<Arc<PythonKernel>>,
+    layouts: Layouts,
+    types: Types,
+}
+
+/// The dataclasses that readers are given.
+struct Types {
+    snapshot: Py<PyAny>,
+    meta: Py<PyAny>,
+    stats: Py<PyAny>,
+}
+
+impl Engine {
+    /// The one Python object of a publication.
+    fn view<'py>(
+        &self,
+        py: Python<'py>,
+        publication: &Publication<View>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let view = publication.view.0.get_or_try_init(py, || {
+            let meta = self
+                .types
+                .meta
+                .call1(py, (publication.watermark, publication.sequence))?;
+            let frame = self.frame_type.published(py, &publication.frame)?;
+            self.types.snapshot.call1(py, (frame, meta))
+        })?;
+        Ok(view.bind(py).clone())
+    }
+
+    fn view_or_none<'py>(
+        &self,
+        py: Python<'py>,
+        publication: Option<Arc<Publication<View>>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        publication.map_or_else(
+            || Ok(py.None().into_bound(py)),
+            |publication| self.view(py, &publication),
+        )
+    }
+}
+
+#[pymethods]
+impl Engine {
+    #[new]
+    #[pyo3(signature = (sensor_size, kernel = Argument::Default, *, snapshot_interval_ms = Argument::Default))]
+    #[pyo3(text_signature = "(sensor_size, kernel='event_count', *, snapshot_interval_ms=16.0)")]
+    fn new(
+        py: Python<'_>,
+        sensor_size: &Bound<'_, PyAny>,
+        kernel: Argument<'_>,
+        snapshot_interval_ms: Argument<'_>,
+    ) -> PyResult<Self> {
+        let sensor = input::sensor_size(sensor_size)?;
+        let interval = match snapshot_interval_ms {
+            Argument::Default => DEFAULT_INTERVAL,
+            Argument::Given(interval) => snapshot_interval(&interval)?,
+        };
+        let kernel = match kernel {
+            Argument::Default => intern!(py, "event_count").clone().into_any(),
+            Argument::Given(kernel) => kernel,
+        };
+        let Driven {
+            kernel,
+            frame_type,
+            python,
+        } = Driven::new(&kernel, sensor)?;
+        let types = py.import("frames2py._types")?;
+        let class = |name: &str| -> PyResult<Py<PyAny>> { Ok(types.getattr(name)?.unbind()) };
+        Ok(Self {
+            core: Core::new(sensor, kernel, interval)?,
+            frame_type,
+            python,
+            layouts: Layouts::new(py)?,
+            types: Types {
+                snapshot: class("Snapshot")?,
+                meta: class("SnapshotMeta")?,
+                stats: class("EngineStats")?,
+            },
+        })
+    }
+
+    /// Takes a call's events in, then publishes if that is due. Does nothing while the Engine is stopped.
+    ///
+    /// Parameters
+    /// ----------
+    /// events : numpy.ndarray
+    ///     1-D, C-contiguous, structured, with the fields of `EVENT_DTYPE` (more fields and any order are fine). Times are
+    ///     in µs. Events outside the sensor are counted and otherwise ignored. It is read before the call returns and not
+    ///     kept.
+    ///
+    /// Raises
+    /// ------
+    /// RuntimeError
+    ///     Another thread is the producer.
+    /// TypeError
+    ///     The array's structure is not that. The message names the field.
+    /// ValueError
+    ///     An event has `t >= 2**63`: the whole call is rejected.
+    ///
+    /// A call that raises one of these changes nothing.
+    fn ingest(&self, py: Python<'_>, events: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.core.check_producer()?;
+        if !self.core.is_running() {
+            // Not looked at, as by contract nothing happens; the session decides, under the lock.
+            let mut session = self.core.session("ingest", |m| m.lock_py_attached(py))?;
+            if session.pass_while_stopped()? {
+                return Ok(());
+            }
+        }
+        let array = self.layouts.check(events)?;
+        let retired = if self.python.is_some() {
+            kernel::with_events(&array, |events| {
+                self.core
+                    .session("ingest", |m| m.lock_py_attached(py))?
+                    .ingest(events)
+            })
+        } else if array.len() < DETACH_FROM {
+            self.core
+                .session("ingest", |m| m.lock_py_attached(py))?
+                .ingest(array.events())
+        } else {
+            let events = array.events();
+            py.detach(move || self.core.session("ingest", Mutex::lock)?.ingest(events))
+        };
+        // Here, attached and outside the lock, is where the publication before may be freed.
+        drop(retired?);
+        Ok(())
+    }
+
+    /// The latest publication, or None before the first and after `reset()` until the next.
+    ///
+    /// Every reader of a publication gets the same `Snapshot` object.
+    fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.view_or_none(py, self.core.publisher().read())
+    }
+
+    /// Waits for a publication with `meta.sequence > sequence` and returns the latest.
+    ///
+    /// Parameters
+    /// ----------
+    /// sequence : int or None
+    ///     What was seen last; None waits for any.
+    /// timeout : float or None, default None
+    ///     Seconds; None and infinity wait for ever, 0 looks once.
+    ///
+    /// Returns
+    /// -------
+    /// Snapshot or None
+    ///     None only if nothing newer was there when the time was up. `stop()` and `reset()` do not end a wait.
+    ///
+    /// Raises
+    /// ------
+    /// RuntimeError
+    ///     Called on the producer's thread, which would wait for itself.
+    /// TypeError
+    ///     `sequence` is not an integer, or `timeout` is not a real number (bools are neither).
+    /// ValueError
+    ///     `sequence` is negative, or `timeout` is negative or NaN.
+    /// KeyboardInterrupt
+    ///     Ctrl-C during a wait on the main thread.
+    #[pyo3(signature = (sequence, *, timeout = None))]
+    fn wait_for_newer<'py>(
+        &self,
+        py: Python<'py>,
+        sequence: &Bound<'py, PyAny>,
+        timeout: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let sequence = last_sequence(sequence)?;
+        let timeout = timeout.map_or(Ok(None), wait_timeout)?;
+        if self.core.is_producer() {
+            return Err(Error::ProducerWaits.into());
+        }
+        let publisher = self.core.publisher();
+        let start = Instant::now();
+        if let Some(publication) = publisher.wait_newer(sequence, Some(start)) {
+            return self.view(py, &publication);
+        }
+        // A time too far away to be expressed is never reached.
+        let deadline = timeout.and_then(|timeout| start.checked_add(timeout));
+        if !is_main_thread(py)? {
+            return self.view_or_none(py, py.detach(|| publisher.wait_newer(sequence, deadline)));
+        }
+        loop {
+            let check = Instant::now() + SIGNAL_CHECK;
+            let until = deadline.map_or(check, |deadline| deadline.min(check));
+            if let Some(publication) = py.detach(|| publisher.wait_newer(sequence, Some(until))) {
+                return self.view(py, &publication);
+            }
+            py.check_signals()?;
+            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                // Once more, as handling signals may have taken long.
+                return self.view_or_none(py, publisher.wait_newer(sequence, deadline));
+            }
+        }
+    }
+
+    /// Lets `ingest()` work again after `stop()`. Nothing is published or cleared.
+    fn start(&self, py: Python<'_>) -> PyResult<()> {
+        self.core
+            .session("start", |m| m.lock_py_attached(py))?
+            .start();
+        Ok(())
+    }
+
+    /// Publishes what was accumulated since the last publication, if anything, and makes `ingest()` do nothing.
+    ///
+    /// Waits for an `ingest()` under way. Wakes waiters only by what it publishes.
+    fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        let retired = self
+            .core
+            .session("stop", |m| m.lock_py_attached(py))?
+            .stop();
+        drop(retired?);
+        Ok(())
+    }
+
+    /// Clears kernel state, counters, watermark and the published snapshot.
+    ///
+    /// The sequence, the uptime, the producer and whether the Engine runs stay. The next call publishes.
+    fn reset(&self, py: Python<'_>) -> PyResult<()> {
+        let retired = self
+            .core
+            .session("reset", |m| m.lock_py_attached(py))?
+            .reset();
+        drop(retired?);
+        Ok(())
+    }
+
+    /// Counters of one moment, as an `EngineStats`. Takes no lock.
+    #[getter]
+    fn stats(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let stats = self.core.stats();
+        self.types.stats.call1(
+            py,
+            (
+                stats.events_ingested,
+                stats.events_out_of_bounds,
+                stats.snapshots_published,
+                stats.uptime_ns,
+            ),
+        )
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.python
+            .as_ref()
+            .map_or(Ok(()), |python| python.traverse(&visit))
+    }
+}
+
+/// The interval of an Engine that was not given one.
+const DEFAULT_INTERVAL: Duration = Duration::from_millis(16);
+
+/// An argument that tells `None` from not given.
+enum Argument<'py> {
+    Default,
+    Given(Bound<'py, PyAny>),
+}
+
+impl<'py> FromPyObject<'_, 'py> for Argument<'py> {
+    type Error = PyErr;
+
+    fn extract(ob: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        Ok(Self::Given(ob.to_owned()))
+    }
+}
+
+fn snapshot_interval(ob: &Bound<'_, PyAny>) -> PyResult<Duration> {
+    let Some((ms, negative)) = real(ob)? else {
+        return Err(PyTypeError::new_err(format!(
+            "snapshot_interval_ms must be a real number of milliseconds, got {} ({})",
+            ob.repr()?,
+            ob.get_type().name()?
+        )));
+    };
+    if negative || !ms.is_finite() {
+        return Err(PyValueError::new_err(format!(
+            "snapshot_interval_ms must be finite and at least 0, got {}",
+            ob.repr()?
+        )));
+    }
+    // An interval of more than 5e11 years never passes.
+    Ok(Duration::try_from_secs_f64(ms / 1e3).unwrap_or(Duration::MAX))
+}
+
+/// `sequence` of a wait. One that is larger than any there can be is as good as the largest.
+fn last_sequence(ob: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+    if ob.is_none() {
+        return Ok(None);
+    }
+    let Some(int) = integer(ob) else {
+        return Err(PyTypeError::new_err(format!(
+            "sequence must be an integer or None, got {}",
+            ob.get_type().name()?
+        )));
+    };
+    if int.lt(0)? {
+        return Err(PyValueError::new_err(format!(
+            "sequence must be at least 0, got {int}"
+        )));
+    }
+    Ok(Some(int.extract().unwrap_or(u64::MAX)))
+}
+
+/// `timeout` of a wait; `None` is for ever.
+fn wait_timeout(ob: &Bound<'_, PyAny>) -> PyResult<Option<Duration>> {
+    let Some((seconds, negative)) = real(ob)? else {
+        return Err(PyTypeError::new_err(format!(
+            "timeout must be a real number of seconds or None, got {}",
+            ob.get_type().name()?
+        )));
+    };
+    if negative || seconds.is_nan() {
+        return Err(PyValueError::new_err(format!(
+            "timeout must be at least 0 seconds, got {}",
+            ob.repr()?
+        )));
+    }
+    Ok(Duration::try_from_secs_f64(seconds).ok())
+}
+
+/// Signals are handled on the main thread only, so only there a wait must look for them.
+fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
+    let threading = py.import(intern!(py, "threading"))?;
+    let main = threading
+        .call_method0(intern!(py, "main_thread"))?
+        .getattr(intern!(py, "ident"))?;
+    threading.call_method0(intern!(py, "get_ident"))?.eq(main)
+}

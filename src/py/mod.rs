@@ -1,0 +1,67 @@
+//! The extension module `frames2py._core`: thin PyO3 types over the core.
+//!
+//! Checking of arguments that belong to one call is done here, where the call arrives; whatever is naturally Python
+//! (dataclasses, the kernel protocol, readers, the command line) is in `python/frames2py`.
+
+mod accumulator;
+mod array;
+mod custom;
+mod engine;
+mod input;
+mod kernel;
+
+use crate::error::Error;
+use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+
+impl From<Error> for PyErr {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Timestamp { .. } | Error::EmptySensor(_) => {
+                PyValueError::new_err(error.to_string())
+            }
+            Error::OutOfMemory { .. } => PyMemoryError::new_err(error.to_string()),
+            Error::NotProducer
+            | Error::ProducerWaits
+            | Error::Reentered(_)
+            | Error::Panicked(_)
+            | Error::Poisoned => PyRuntimeError::new_err(error.to_string()),
+            // What a Python kernel raised comes out as it went in.
+            Error::Foreign(error) => match error.downcast::<PyErr>() {
+                Ok(error) => *error,
+                Err(error) => PyRuntimeError::new_err(error.to_string()),
+            },
+        }
+    }
+}
+
+impl From<PyErr> for Error {
+    fn from(error: PyErr) -> Self {
+        Self::Foreign(Box::new(error))
+    }
+}
+
+/// The compiled half of frames2py. Not public: use the names in `frames2py`.
+#[pymodule(gil_used = false)]
+mod _core {
+    use super::*;
+
+    #[pymodule_export]
+    use super::accumulator::Accumulator;
+    #[pymodule_export]
+    use super::array::{WritableFrame, new_frame};
+    #[pymodule_export]
+    use super::engine::Engine;
+    #[pymodule_export]
+    use super::kernel::{KernelState, NativeKernel};
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        // As Python spells it: 2.0.0-dev.0 is 2.0.0.dev0.
+        module.add(
+            "__version__",
+            env!("CARGO_PKG_VERSION").replace("-dev.", ".dev"),
+        )?;
+        module.add("debug_build", cfg!(debug_assertions))
+    }
+}
