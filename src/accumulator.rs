@@ -17,13 +17,7 @@ pub struct Accumulator {
 impl Accumulator {
     /// Wraps a kernel made for `sensor`.
     pub fn new(sensor: SensorSize, kernel: Box<dyn Kernel>) -> Self {
-        Self {
-            sensor,
-            kernel,
-            block: Block::default(),
-            watermark: None,
-            out_of_bounds: 0,
-        }
+        Self { sensor, kernel, block: Block::default(), watermark: None, out_of_bounds: 0 }
     }
 
     /// Takes a call in, or rejects it whole: all events are looked at before anything changes.

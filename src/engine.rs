@@ -1,7 +1,7 @@
 //! One producer, published snapshots: accumulation, cadence, ownership and lifecycle.
 //!
-//! `ingest`, `start`, `stop` and `reset` run whole, one at a time, under one lock: a [`Session`] is that lock held.
-//! Readers (`publisher()`, `stats()`, `is_producer()`) never take it.
+//! `ingest`, `start`, `stop` and `reset` run whole, one at a time, under one lock: a [`Session`] is that lock
+//! held. Readers (`publisher()`, `stats()`, `is_producer()`) never take it.
 
 use crate::accumulator::Accumulator;
 use crate::error::{Error, Result};
@@ -29,8 +29,9 @@ pub struct Stats {
 
 /// Three counters that one writer stores together and any reader loads together, without a lock.
 ///
-/// There are two copies. The writer fills the one not in use, then makes it the one in use by raising `version`, so a
-/// reader always finds a finished copy; it tries again only if the writer came round to that very copy meanwhile.
+/// There are two copies. The writer fills the one not in use, then makes it the one in use by raising
+/// `version`, so a reader always finds a finished copy; it tries again only if the writer came round to that
+/// very copy meanwhile.
 #[derive(Default)]
 struct Counters {
     version: AtomicU64,
@@ -41,24 +42,21 @@ impl Counters {
     /// Only while holding the engine's lock.
     fn store(&self, values: [u64; 3]) {
         let version = self.version.load(Ordering::Relaxed);
-        // Orders the last `version` store before the stores below: a reader that meets one of them in the copy it
-        // took for finished is sure to see that the version moved on.
+        // Orders the last `version` store before the stores below: a reader that meets one of them in the
+        // copy it took for finished is sure to see that the version moved on.
         fence(Ordering::Release);
         let copy = &self.copies[(version.wrapping_add(1) % 2) as usize];
         for (cell, value) in copy.iter().zip(values) {
             cell.store(value, Ordering::Relaxed);
         }
         // Release: whoever sees the new version sees the copy.
-        self.version
-            .store(version.wrapping_add(1), Ordering::Release);
+        self.version.store(version.wrapping_add(1), Ordering::Release);
     }
 
     fn load(&self) -> [u64; 3] {
         loop {
             let version = self.version.load(Ordering::Acquire);
-            let values = self.copies[(version % 2) as usize]
-                .each_ref()
-                .map(|c| c.load(Ordering::Relaxed));
+            let values = self.copies[(version % 2) as usize].each_ref().map(|c| c.load(Ordering::Relaxed));
             // Pairs with the writer's fence.
             fence(Ordering::Acquire);
             if self.version.load(Ordering::Relaxed) == version {
@@ -96,7 +94,8 @@ pub struct Engine<V> {
 pub type Retired<V> = Option<Arc<Publication<V>>>;
 
 impl<V: Default> Engine<V> {
-    /// An engine that runs, has published nothing and has no producer yet. An `interval` of zero publishes on every call.
+    /// An engine that runs, has published nothing and has no producer yet. An `interval` of zero publishes on
+    /// every call.
     pub fn new(sensor: SensorSize, kernel: Box<dyn Kernel>, interval: Duration) -> Result<Self> {
         let spec = kernel.spec().clone();
         let pool = Pool::new(spec.bytes());
@@ -141,12 +140,7 @@ impl<V: Default> Engine<V> {
     pub fn stats(&self) -> Stats {
         let [events_ingested, events_out_of_bounds, snapshots_published] = self.counters.load();
         let uptime_ns = u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        Stats {
-            events_ingested,
-            events_out_of_bounds,
-            snapshots_published,
-            uptime_ns,
-        }
+        Stats { events_ingested, events_out_of_bounds, snapshots_published, uptime_ns }
     }
 
     /// Whether the calling thread is the producer.
@@ -163,11 +157,7 @@ impl<V: Default> Engine<V> {
     pub fn check_producer(&self) -> Result<()> {
         // A thread always sees its own store, so the producer cannot be refused by mistake.
         let producer = self.producer.load(Ordering::Relaxed);
-        if producer == NOBODY || producer == thread_token() {
-            Ok(())
-        } else {
-            Err(Error::NotProducer)
-        }
+        if producer == NOBODY || producer == thread_token() { Ok(()) } else { Err(Error::NotProducer) }
     }
 
     /// Takes the engine's lock (see [`Exclusive::hold`]).
@@ -176,10 +166,7 @@ impl<V: Default> Engine<V> {
         call: &'static str,
         lock: impl FnOnce(&'a Mutex<Cell<State>>) -> LockResult<MutexGuard<'a, Cell<State>>>,
     ) -> Result<Session<'a, V>> {
-        Ok(Session {
-            engine: self,
-            state: self.state.hold(call, lock)?,
-        })
+        Ok(Session { engine: self, state: self.state.hold(call, lock)? })
     }
 }
 
@@ -190,7 +177,8 @@ pub struct Session<'a, V> {
 }
 
 impl<V: Default> Session<'_, V> {
-    /// Takes a call in and publishes if that is due. While stopped it does nothing but make the thread the producer.
+    /// Takes a call in and publishes if that is due. While stopped it does nothing but make the thread the
+    /// producer.
     pub fn ingest(&mut self, events: Events<'_>) -> Result<Retired<V>> {
         if self.pass_while_stopped()? {
             return Ok(None);
@@ -206,9 +194,7 @@ impl<V: Default> Session<'_, V> {
         self.engine.check_producer()?;
         let stopped = !self.engine.is_running();
         if stopped {
-            self.engine
-                .producer
-                .store(thread_token(), Ordering::Relaxed);
+            self.engine.producer.store(thread_token(), Ordering::Relaxed);
         }
         Ok(stopped)
     }
@@ -222,8 +208,7 @@ impl<V: Default> Session<'_, V> {
     pub fn stop(&mut self) -> Result<Retired<V>> {
         let engine = self.engine;
         let retired = if self.state.pending {
-            self.state
-                .guarded(|state| engine.publish(state, Instant::now()))?
+            self.state.guarded(|state| engine.publish(state, Instant::now()))?
         } else {
             None
         };
@@ -255,10 +240,7 @@ impl<V: Default> Engine<V> {
         state.counts[0] += scan.events;
         state.counts[1] += scan.out_of_bounds;
         let now = Instant::now();
-        if state
-            .last_publication
-            .is_none_or(|last| now.duration_since(last) >= self.interval)
-        {
+        if state.last_publication.is_none_or(|last| now.duration_since(last) >= self.interval) {
             self.publish(state, now)
         } else {
             self.counters.store(state.counts);
@@ -269,9 +251,9 @@ impl<V: Default> Engine<V> {
     fn publish(&self, state: &mut State, now: Instant) -> Result<Retired<V>> {
         let watermark = state.accumulator.watermark();
         let spare = state.spare.take().map_or_else(|| self.pool.take(), Ok);
-        let filled =
-            spare.and_then(|spare| state.accumulator.kernel_mut().publish(spare, watermark));
-        // Whoever sees the publication sees it counted. One that failed leaves its events counted and pending.
+        let filled = spare.and_then(|spare| state.accumulator.kernel_mut().publish(spare, watermark));
+        // Whoever sees the publication sees it counted. One that failed leaves its events counted and
+        // pending.
         state.counts[2] += u64::from(filled.is_ok());
         self.counters.store(state.counts);
         let frame = self.pool.seal(filled?);
@@ -306,10 +288,7 @@ mod tests {
 
     fn ingest(engine: &Engine<()>, events: &[(u64, u16, u16, u8)]) -> Result<()> {
         let bytes = packed(events);
-        engine
-            .session("ingest", |m| m.lock())?
-            .ingest(Events::packed(&bytes))
-            .map(drop)
+        engine.session("ingest", |m| m.lock())?.ingest(Events::packed(&bytes)).map(drop)
     }
 
     fn counts(engine: &Engine<()>) -> Vec<u32> {
@@ -324,14 +303,7 @@ mod tests {
         ingest(&engine, &[(4, 3, 2, 1)]).unwrap();
         assert_eq!(counts(&engine), [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
         let stats = engine.stats();
-        assert_eq!(
-            (
-                stats.events_ingested,
-                stats.events_out_of_bounds,
-                stats.snapshots_published
-            ),
-            (4, 1, 2)
-        );
+        assert_eq!((stats.events_ingested, stats.events_out_of_bounds, stats.snapshots_published), (4, 1, 2));
     }
 
     #[test]
@@ -340,18 +312,10 @@ mod tests {
         ingest(&engine, &[(1, 0, 0, 1)]).unwrap();
         ingest(&engine, &[(2, 1, 0, 1)]).unwrap();
         assert_eq!(engine.publisher().read().unwrap().sequence, 1);
-        engine
-            .session("stop", |m| m.lock())
-            .unwrap()
-            .stop()
-            .unwrap();
+        engine.session("stop", |m| m.lock()).unwrap().stop().unwrap();
         let last = engine.publisher().read().unwrap();
         assert_eq!((last.sequence, last.watermark), (2, Some(2)));
-        engine
-            .session("stop", |m| m.lock())
-            .unwrap()
-            .stop()
-            .unwrap();
+        engine.session("stop", |m| m.lock()).unwrap().stop().unwrap();
         ingest(&engine, &[(3, 1, 0, 1)]).unwrap();
         assert_eq!(engine.publisher().read().unwrap().sequence, 2);
         assert_eq!(engine.stats().events_ingested, 2);
@@ -370,9 +334,7 @@ mod tests {
         let engine = engine(Duration::ZERO);
         thread::scope(|s| {
             let rejected = s.spawn(|| ingest(&engine, &[(5, 0, 0, 1), (1 << 63, 99, 99, 1)]));
-            assert!(
-                matches!(rejected.join().unwrap(), Err(Error::Timestamp { t }) if t == 1 << 63)
-            );
+            assert!(matches!(rejected.join().unwrap(), Err(Error::Timestamp { t }) if t == 1 << 63));
         });
         assert!(engine.publisher().read().is_none());
         assert_eq!(engine.stats().events_ingested, 0);
@@ -408,18 +370,9 @@ mod tests {
         let engine: Engine<()> = Engine::new(sensor, Box::new(kernel), Duration::ZERO).unwrap();
         ingest(&engine, &[(1, 0, 0, 1)]).unwrap();
         let error = ingest(&engine, &[(2, 0, 0, 1)]).unwrap_err();
-        assert!(
-            matches!(&error, Error::Panicked(text) if text == "out of order"),
-            "{error}"
-        );
-        assert!(matches!(
-            ingest(&engine, &[(3, 0, 0, 1)]),
-            Err(Error::Poisoned)
-        ));
-        assert!(matches!(
-            engine.session("reset", |m| m.lock()),
-            Err(Error::Poisoned)
-        ));
+        assert!(matches!(&error, Error::Panicked(text) if text == "out of order"), "{error}");
+        assert!(matches!(ingest(&engine, &[(3, 0, 0, 1)]), Err(Error::Poisoned)));
+        assert!(matches!(engine.session("reset", |m| m.lock()), Err(Error::Poisoned)));
         assert_eq!(engine.publisher().read().unwrap().sequence, 1);
         assert_eq!(engine.stats().events_ingested, 1);
     }

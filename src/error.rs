@@ -38,19 +38,13 @@ pub enum Error {
     )]
     ProducerWaits,
     /// A kernel callback called back into the engine that is running it.
-    #[error(
-        "{0}() was called from inside the same Engine's kernel; an Engine cannot be re-entered"
-    )]
+    #[error("{0}() was called from inside the same Engine's kernel; an Engine cannot be re-entered")]
     Reentered(&'static str),
     /// Code inside the core panicked during this call.
-    #[error(
-        "internal error: {0}; this is a bug in frames2py. The Engine can only be read from now on"
-    )]
+    #[error("internal error: {0}; this is a bug in frames2py. The Engine can only be read from now on")]
     Panicked(String),
     /// A previous call panicked half-way, so the accumulated state cannot be trusted.
-    #[error(
-        "a previous call failed inside frames2py and left this object unusable; make a new one"
-    )]
+    #[error("a previous call failed inside frames2py and left this object unusable; make a new one")]
     Poisoned,
     /// A kernel outside the core raised.
     #[error(transparent)]

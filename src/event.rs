@@ -16,7 +16,8 @@ use std::ops::Range;
 /// Timestamps at and above this value reject the whole call.
 pub const TIMESTAMP_LIMIT: u64 = 1 << 63;
 
-/// Events in one private block. Its columns (13 bytes an event) and its raw copy stay in the L1 and L2 caches.
+/// Events in one private block. Its columns (13 bytes an event) and its raw copy stay in the L1 and L2
+/// caches.
 pub const BLOCK: usize = 2048;
 
 /// Where the four fields of a record are: offsets from its start, in bytes.
@@ -31,26 +32,13 @@ pub struct Layout {
 
 impl Layout {
     /// The packed 13-byte record of `EVENT_DTYPE`.
-    pub const PACKED: Self = Self {
-        stride: 13,
-        t: 0,
-        x: 8,
-        y: 10,
-        p: 12,
-    };
+    pub const PACKED: Self = Self { stride: 13, t: 0, x: 8, y: 10, p: 12 };
 
-    /// A record of `stride` bytes with `t` (u64), `x`, `y` (u16) and `p` (u8) at these offsets, little-endian,
-    /// in any order, overlapping or not. `None` if a field would reach beyond the record.
+    /// A record of `stride` bytes with `t` (u64), `x`, `y` (u16) and `p` (u8) at these offsets,
+    /// little-endian, in any order, overlapping or not. `None` if a field would reach beyond the record.
     pub fn new(stride: usize, t: usize, x: usize, y: usize, p: usize) -> Option<Self> {
-        let fits =
-            |offset: usize, size: usize| offset.checked_add(size).is_some_and(|end| end <= stride);
-        (fits(t, 8) && fits(x, 2) && fits(y, 2) && fits(p, 1)).then_some(Self {
-            stride,
-            t,
-            x,
-            y,
-            p,
-        })
+        let fits = |offset: usize, size: usize| offset.checked_add(size).is_some_and(|end| end <= stride);
+        (fits(t, 8) && fits(x, 2) && fits(y, 2) && fits(p, 1)).then_some(Self { stride, t, x, y, p })
     }
 
     /// Bytes from one record to the next.
@@ -69,8 +57,8 @@ pub struct Events<'a> {
     _memory: PhantomData<&'a [u8]>,
 }
 
-// SAFETY: by `from_raw`'s promise the memory stays for `'a`, whichever thread reads it, and may change at any time, so
-// nothing depends on who else has it. `origin` can be shared between threads.
+// SAFETY: by `from_raw`'s promise the memory stays for `'a`, whichever thread reads it, and may change at any
+// time, so nothing depends on who else has it. `origin` can be shared between threads.
 unsafe impl Send for Events<'_> {}
 
 impl<'a> Events<'a> {
@@ -82,13 +70,7 @@ impl<'a> Events<'a> {
     /// - The bytes may change meanwhile; they must not be unmapped.
     pub unsafe fn from_raw(data: *const u8, len: usize, layout: Layout) -> Self {
         debug_assert!(len == 0 || !data.is_null());
-        Self {
-            data,
-            len,
-            layout,
-            origin: None,
-            _memory: PhantomData,
-        }
+        Self { data, len, layout, origin: None, _memory: PhantomData }
     }
 
     /// Packed 13-byte records. Bytes after the last whole record are ignored.
@@ -121,12 +103,7 @@ impl<'a> Events<'a> {
 
     /// Calls `f(t, x, y, p)` for the records of `range`, each read once.
     #[inline(always)]
-    fn for_each(
-        &self,
-        range: Range<usize>,
-        raw: &mut [u8; RAW],
-        mut f: impl FnMut(u64, u16, u16, u8),
-    ) {
+    fn for_each(&self, range: Range<usize>, raw: &mut [u8; RAW], mut f: impl FnMut(u64, u16, u16, u8)) {
         assert!(range.start <= range.end && range.end <= self.len);
         if self.layout == Layout::PACKED {
             const STRIDE: usize = Layout::PACKED.stride;
@@ -143,19 +120,15 @@ impl<'a> Events<'a> {
                 }
                 for r in raw[..n * STRIDE].as_chunks::<STRIDE>().0 {
                     let t = u64::from_le_bytes([r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7]]);
-                    f(
-                        t,
-                        u16::from_le_bytes([r[8], r[9]]),
-                        u16::from_le_bytes([r[10], r[11]]),
-                        r[12],
-                    );
+                    f(t, u16::from_le_bytes([r[8], r[9]]), u16::from_le_bytes([r[10], r[11]]), r[12]);
                 }
             }
         } else {
             let Layout { stride, t, x, y, p } = self.layout;
             for i in range {
-                // SAFETY: `i < len` and `Layout::new` saw to it that each field ends inside the record, so each
-                // read is inside the memory that `from_raw` was promised. `read_unaligned` asks for no alignment.
+                // SAFETY: `i < len` and `Layout::new` saw to it that each field ends inside the record, so
+                // each read is inside the memory that `from_raw` was promised. `read_unaligned` asks for no
+                // alignment.
                 let (t, x, y, p) = unsafe {
                     let record = self.data.add(i * stride);
                     (
@@ -173,9 +146,7 @@ impl<'a> Events<'a> {
     /// Calls `f` with whether each record is inside `sensor`, in order: the mask of a custom kernel's events.
     pub fn for_each_in_bounds(&self, sensor: SensorSize, mut f: impl FnMut(bool)) {
         let mut raw = [0; RAW];
-        self.for_each(0..self.len, &mut raw, |_, x, y, _| {
-            f(sensor.index(x, y).is_some())
-        });
+        self.for_each(0..self.len, &mut raw, |_, x, y, _| f(sensor.index(x, y).is_some()));
     }
 }
 
@@ -237,23 +208,17 @@ impl Block {
     /// Copies the records of `range` (at most [`BLOCK`]) and keeps those inside `sensor`.
     fn load(&mut self, events: &Events<'_>, range: Range<usize>, sensor: SensorSize) -> Scan {
         assert!(range.len() <= BLOCK);
-        let mut scan = Scan {
-            events: range.len() as u64,
-            ..Scan::default()
-        };
+        let mut scan = Scan { events: range.len() as u64, ..Scan::default() };
         let (mut n, mut latest) = (0, 0);
         events.for_each(range, &mut self.raw, |t, x, y, p| {
             let index = sensor.index(x, y);
-            // Written in any case, kept only if inside: no branch to mispredict. `n < BLOCK` as the range is no longer.
+            // Written in any case, kept only if inside: no branch to mispredict. `n < BLOCK` as the range is
+            // no longer.
             self.t[n] = t;
             self.pixel[n] = index.unwrap_or(0);
             self.p[n] = p;
             n += usize::from(index.is_some());
-            latest = if index.is_some() {
-                latest.max(t)
-            } else {
-                latest
-            };
+            latest = if index.is_some() { latest.max(t) } else { latest };
             scan.largest = scan.largest.max(t);
         });
         self.len = n;
@@ -264,11 +229,7 @@ impl Block {
 
     fn columns(&self) -> Columns<'_> {
         let n = self.len;
-        Columns {
-            t: &self.t[..n],
-            pixel: &self.pixel[..n],
-            p: &self.p[..n],
-        }
+        Columns { t: &self.t[..n], pixel: &self.pixel[..n], p: &self.p[..n] }
     }
 }
 
@@ -288,10 +249,7 @@ impl<'a> Call<'a> {
         let scan = if len <= BLOCK {
             block.load(&events, 0..len, sensor)
         } else {
-            let mut scan = Scan {
-                events: len as u64,
-                ..Scan::default()
-            };
+            let mut scan = Scan { events: len as u64, ..Scan::default() };
             let (mut inside, mut latest) = (0, 0);
             events.for_each(0..len, &mut block.raw, |t, x, y, _| {
                 let is_inside = sensor.index(x, y).is_some();
@@ -304,13 +262,7 @@ impl<'a> Call<'a> {
             scan
         };
         let watermark = scan.latest.unwrap_or(0);
-        Self {
-            events,
-            sensor,
-            block,
-            scan,
-            watermark,
-        }
+        Self { events, sensor, block, scan, watermark }
     }
 
     /// What the scan found.
@@ -335,8 +287,8 @@ impl<'a> Call<'a> {
 
     /// Hands the in-bounds events to `f`, a block at a time, in order.
     ///
-    /// Where another thread changed the records after the scan, an event may come out with a changed time; it is
-    /// dropped if that is later than the watermark, which kernels rely on.
+    /// Where another thread changed the records after the scan, an event may come out with a changed time; it
+    /// is dropped if that is later than the watermark, which kernels rely on.
     pub fn for_each_block(&mut self, mut f: impl FnMut(Columns<'_>)) {
         let len = self.events.len();
         if len <= BLOCK {
@@ -388,14 +340,7 @@ mod tests {
     fn check(count: usize, layout: Layout) {
         let sensor = SensorSize::new(7, 5).unwrap();
         let events: Vec<_> = (0..count as u64)
-            .map(|i| {
-                (
-                    i * 37 % 1009,
-                    (i * 11 % 9) as u16,
-                    (i * 5 % 6) as u16,
-                    (i % 3) as u8,
-                )
-            })
+            .map(|i| (i * 37 % 1009, (i * 11 % 9) as u16, (i * 5 % 6) as u16, (i % 3) as u8))
             .collect();
         let bytes = records(&events, layout);
         // SAFETY: `bytes` holds `count` records and outlives the call.
@@ -416,10 +361,8 @@ mod tests {
                 seen.push((c.t[i], c.pixel[i], c.p[i]));
             }
         });
-        let expected: Vec<_> = inside
-            .iter()
-            .map(|&&(t, x, y, p)| (t, u32::from(y) * 7 + u32::from(x), p))
-            .collect();
+        let expected: Vec<_> =
+            inside.iter().map(|&&(t, x, y, p)| (t, u32::from(y) * 7 + u32::from(x), p)).collect();
         assert_eq!(seen, expected);
     }
 
@@ -450,11 +393,7 @@ mod tests {
     fn events_that_grew_later_after_the_scan_are_dropped() {
         let mut block = Block::default();
         let bytes = records(&[(5, 0, 0, 1), (9, 1, 0, 1), (6, 2, 0, 0)], Layout::PACKED);
-        block.load(
-            &Events::packed(&bytes),
-            0..3,
-            SensorSize::new(4, 1).unwrap(),
-        );
+        block.load(&Events::packed(&bytes), 0..3, SensorSize::new(4, 1).unwrap());
         block.drop_later_than(6);
         assert_eq!(block.columns().t, &[5, 6]);
         assert_eq!(block.columns().pixel, &[0, 2]);

@@ -1,4 +1,5 @@
-//! A lock for state that calls change one at a time, which tells re-entry from contention and survives a panic.
+//! A lock for state that calls change one at a time, which tells re-entry from contention and survives a
+//! panic.
 
 use crate::error::{Error, Result, panic_text};
 use std::ops::{Deref, DerefMut};
@@ -6,7 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LockResult, Mutex, MutexGuard, PoisonError};
 
-/// A number that this thread has and no other thread of the process ever had. (The system reuses its own thread ids.)
+/// A number that this thread has and no other thread of the process ever had. (The system reuses its own
+/// thread ids.)
 pub fn thread_token() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(NOBODY + 1);
     thread_local! {
@@ -33,16 +35,11 @@ pub struct Cell<T> {
 impl<T> Exclusive<T> {
     /// Puts `value` behind a lock.
     pub fn new(value: T) -> Self {
-        Self {
-            cell: Mutex::new(Cell {
-                value,
-                unusable: false,
-            }),
-            holder: AtomicU64::new(NOBODY),
-        }
+        Self { cell: Mutex::new(Cell { value, unusable: false }), holder: AtomicU64::new(NOBODY) }
     }
 
-    /// Takes the lock with `lock`, which may first let go of something that its holder needs. `call` says what for.
+    /// Takes the lock with `lock`, which may first let go of something that its holder needs. `call` says
+    /// what for.
     ///
     /// Fails at once where the thread holds it already, which would otherwise wait for itself.
     pub fn hold<'a>(
@@ -60,10 +57,7 @@ impl<T> Exclusive<T> {
             return Err(Error::Poisoned);
         }
         self.holder.store(me, Ordering::Relaxed);
-        Ok(Held {
-            cell,
-            holder: &self.holder,
-        })
+        Ok(Held { cell, holder: &self.holder })
     }
 }
 
@@ -111,9 +105,7 @@ mod tests {
 
     #[test]
     fn tokens_are_never_reused() {
-        let tokens: Vec<_> = (0..64)
-            .map(|_| thread::spawn(thread_token).join().unwrap())
-            .collect();
+        let tokens: Vec<_> = (0..64).map(|_| thread::spawn(thread_token).join().unwrap()).collect();
         let mut unique = tokens.clone();
         unique.sort_unstable();
         unique.dedup();
@@ -124,10 +116,7 @@ mod tests {
     fn a_thread_that_holds_it_is_refused_and_others_wait() {
         let state = Exclusive::new(0);
         let held = state.hold("outer", Mutex::lock).unwrap();
-        assert!(matches!(
-            state.hold("inner", Mutex::lock),
-            Err(Error::Reentered("inner"))
-        ));
+        assert!(matches!(state.hold("inner", Mutex::lock), Err(Error::Reentered("inner"))));
         drop(held);
         thread::scope(|s| {
             for _ in 0..4 {
@@ -140,15 +129,8 @@ mod tests {
     #[test]
     fn a_panic_is_an_error_and_the_state_is_gone() {
         let state = Exclusive::new(0);
-        let error = state
-            .hold("x", Mutex::lock)
-            .unwrap()
-            .guarded::<()>(|_| panic!("no {}", 1))
-            .unwrap_err();
-        assert!(
-            matches!(&error, Error::Panicked(text) if text == "no 1"),
-            "{error}"
-        );
+        let error = state.hold("x", Mutex::lock).unwrap().guarded::<()>(|_| panic!("no {}", 1)).unwrap_err();
+        assert!(matches!(&error, Error::Panicked(text) if text == "no 1"), "{error}");
         assert!(matches!(state.hold("x", Mutex::lock), Err(Error::Poisoned)));
     }
 }

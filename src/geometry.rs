@@ -81,13 +81,7 @@ mod tests {
     fn sides_that_cannot_work_are_refused() {
         assert!(matches!(SensorSize::new(0, 3), Err(Error::EmptySensor(_))));
         assert!(matches!(SensorSize::new(3, 0), Err(Error::EmptySensor(_))));
-        assert!(matches!(
-            SensorSize::new((1 << 32) + 1, 1),
-            Err(Error::OutOfMemory { .. })
-        ));
-        assert!(matches!(
-            SensorSize::new(usize::MAX, usize::MAX),
-            Err(Error::OutOfMemory { .. })
-        ));
+        assert!(matches!(SensorSize::new((1 << 32) + 1, 1), Err(Error::OutOfMemory { .. })));
+        assert!(matches!(SensorSize::new(usize::MAX, usize::MAX), Err(Error::OutOfMemory { .. })));
     }
 }

@@ -1,8 +1,7 @@
 """Frames2Py: live frames from event cameras.
 
-One thread ingests events, a kernel accumulates them, the engine publishes immutable snapshots, and any number of
-threads read the latest one without waiting and without making the producer wait.
-"""
+One thread ingests events, a kernel accumulates them, the engine publishes immutable snapshots, and any number
+of threads read the latest one without waiting and without making the producer wait."""
 
 from . import _core, kernels, publish
 from ._core import Accumulator, Engine, __version__

@@ -4,14 +4,27 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import disjoint_base
 
 from ._events import EventArray
 from ._types import EngineStats, Snapshot
 from .kernels._protocol import Kernel
 
+__all__ = [
+    "Accumulator",
+    "Engine",
+    "KernelState",
+    "NativeKernel",
+    "WritableFrame",
+    "__version__",
+    "debug_build",
+    "new_frame",
+]
+
 __version__: str
 debug_build: bool
 
+@disjoint_base
 class Accumulator:
     def __new__(cls, sensor_size: tuple[int, int], kernel: str | Kernel) -> Accumulator: ...
     def accumulate(self, events: EventArray) -> None: ...
@@ -22,6 +35,7 @@ class Accumulator:
     def events_out_of_bounds(self) -> int: ...
     def reset(self) -> None: ...
 
+@disjoint_base
 class Engine:
     def __new__(
         cls,

@@ -20,8 +20,8 @@ __all__ = ["EVENT_DTYPE", "EventArray"]
 #: ``p`` ``u1``  12     polarity: 0 is OFF, every other value is ON
 #: ===== ======= ====== ==========================================
 #:
-#: Arrays of events are 1-D and C-contiguous. Records with more fields, another field order or padding are accepted
-#: wherever events are, as long as these four fields have exactly these dtypes.
+#: Arrays of events are 1-D and C-contiguous. Records with more fields, another field order or padding are
+#: accepted wherever events are, as long as these four fields have exactly these dtypes.
 EVENT_DTYPE = np.dtype([("t", "<u8"), ("x", "<u2"), ("y", "<u2"), ("p", "u1")])
 
 #: A 1-D C-contiguous structured array with the fields of :data:`EVENT_DTYPE`.

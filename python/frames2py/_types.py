@@ -20,7 +20,8 @@ class SnapshotMeta:
     watermark : int or None
         The largest timestamp, in µs, of the in-bounds events accumulated so far; None before the first.
     sequence : int
-        The publication's number. It rises with every publication of an Engine and does not restart at ``reset()``.
+        The publication's number. It rises with every publication of an Engine and does not restart at
+        ``reset()``.
     """
 
     watermark: int | None
@@ -29,14 +30,16 @@ class SnapshotMeta:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One publication: a frame, and what was true when it was published. Both are always of the same publication.
+    """One publication: a frame, and what was true when it was published. Both are always of the same
+    publication.
 
     Attributes
     ----------
     frame : numpy.ndarray
-        The frame, with the kernel's shape and dtype, C-contiguous. An Engine's is read-only, cannot be made writable, is
-        never written again, and is the same object for every reader. It outlives the Engine. Libraries that ignore
-        NumPy's read-only flag can still write through it, to every reader's harm: give those a ``copy()``.
+        The frame, with the kernel's shape and dtype, C-contiguous. An Engine's is read-only, cannot be made
+        writable, is never written again, and is the same object for every reader. It outlives the Engine.
+        Libraries that ignore NumPy's read-only flag can still write through it, to every reader's harm: give
+        those a ``copy()``.
     meta : SnapshotMeta
         Watermark and sequence.
     """
@@ -64,9 +67,8 @@ class Snapshot:
         ValueError
             The shape of ``out`` is not the frame's, or it is not C-contiguous, or it is read-only.
 
-        Nothing is written when one of these is raised. Other threads run during the copy of all but tiny frames: NumPy lets
-        go of the interpreter for it.
-        """
+        Nothing is written when one of these is raised. Other threads run during the copy of all but tiny
+        frames: NumPy lets go of the interpreter for it."""
         frame = self.frame
         if out is None:
             return np.array(frame, order="C", copy=True, subok=True)

@@ -1,8 +1,10 @@
-"""Publication for publishers of your own: the types an Engine publishes, and a publisher without an Engine."""
+"""Publication for publishers of your own: the types an Engine publishes, and a publisher without an
+Engine."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol, SupportsIndex, runtime_checkable
+from collections.abc import Iterable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -37,12 +39,12 @@ class SnapshotPublisher(Protocol):
 class ImmutablePublisher:
     """A publisher that gives every publication memory of its own, which is never written again.
 
-    One writer, any number of readers. The array of ``begin_write()`` turns read-only for good with ``end_write()``; a
-    view that the writer took of it before does not, and must not be written to after.
+    One writer, any number of readers. The array of ``begin_write()`` turns read-only for good with
+    ``end_write()``; a view that the writer took of it before does not, and must not be written to after.
 
     Parameters
     ----------
-    shape : tuple[int, ...] or int
+    shape : int or iterable of int
         Shape of the frames.
     dtype : dtype-like
         Their dtype. One that holds Python objects is fine here.
@@ -57,7 +59,7 @@ class ImmutablePublisher:
 
     __slots__ = ("__weakref__", "_dtype", "_latest", "_shape", "_written")
 
-    def __init__(self, shape: SupportsIndex | tuple[SupportsIndex, ...], dtype: DTypeLike) -> None:
+    def __init__(self, shape: int | Iterable[int], dtype: DTypeLike) -> None:
         # An array without memory knows what NumPy makes of both, sub-array dtypes included.
         probe = np.broadcast_to(np.empty((), np.dtype(dtype)), shape)
         self._shape: tuple[int, ...] = probe.shape

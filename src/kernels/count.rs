@@ -1,4 +1,5 @@
-//! Windowed counts. The memory they count into is the frame that is published; counting goes on in a cleared spare.
+//! Windowed counts. The memory they count into is the frame that is published; counting goes on in a cleared
+//! spare.
 
 use super::{Kernel, STATE};
 use crate::error::Result;
@@ -13,10 +14,7 @@ pub struct EventCount {
 
 impl EventCount {
     pub fn new(spec: Spec) -> Result<Self> {
-        Ok(Self {
-            counts: Memory::zeroed(STATE, spec.bytes())?,
-            spec,
-        })
+        Ok(Self { counts: Memory::zeroed(STATE, spec.bytes())?, spec })
     }
 }
 
@@ -28,10 +26,7 @@ pub struct Polarity {
 
 impl Polarity {
     pub fn new(spec: Spec) -> Result<Self> {
-        Ok(Self {
-            counts: Memory::zeroed(STATE, spec.bytes())?,
-            spec,
-        })
+        Ok(Self { counts: Memory::zeroed(STATE, spec.bytes())?, spec })
     }
 }
 

@@ -1,9 +1,9 @@
 //! Counts that fade: per call, or in event time.
 //!
-//! Both keep what they hold relative to a moving scale, so that fading everything is one multiplication and not a
-//! pass over the sensor. Both bring the scale back (one pass) long before a float64 could run out of exponent. A
-//! float64 result that is rounded to float32 once has room for about 2^29 float64 roundings before it can be off by
-//! more than one unit in the last place.
+//! Both keep what they hold relative to a moving scale, so that fading everything is one multiplication and
+//! not a pass over the sensor. Both bring the scale back (one pass) long before a float64 could run out of
+//! exponent. A float64 result that is rounded to float32 once has room for about 2^29 float64 roundings
+//! before it can be off by more than one unit in the last place.
 
 use super::{Kernel, STATE};
 use crate::error::Result;
@@ -22,10 +22,7 @@ fn rescale(stored: &mut Memory, factor: f64) {
 }
 
 fn read_scaled(stored: &Memory, out: &mut [u8], factor: f64) {
-    for (out, &value) in bytemuck::cast_slice_mut::<_, f32>(out)
-        .iter_mut()
-        .zip(stored.as_slice::<f64>())
-    {
+    for (out, &value) in bytemuck::cast_slice_mut::<_, f32>(out).iter_mut().zip(stored.as_slice::<f64>()) {
         *out = (value * factor) as f32;
     }
 }
@@ -40,17 +37,13 @@ pub struct ExpDecay {
     scale: f64,
 }
 
-/// Below this the scale is brought back to 1. Stored values then reach 1e100 times a count, far from overflow.
+/// Below this the scale is brought back to 1. Stored values then reach 1e100 times a count, far from
+/// overflow.
 const SMALLEST_SCALE: f64 = 1e-100;
 
 impl ExpDecay {
     pub fn new(spec: Spec, sensor: SensorSize, decay: f64) -> Result<Self> {
-        Ok(Self {
-            spec,
-            decay,
-            stored: state(sensor)?,
-            scale: 1.0,
-        })
+        Ok(Self { spec, decay, stored: state(sensor)?, scale: 1.0 })
     }
 }
 
@@ -93,8 +86,9 @@ impl Kernel for ExpDecay {
 
 /// `(H, W)` float32: `D(T) = sum exp(-(T - t_i) / tau_us)` at the watermark `T`.
 ///
-/// Stored is the sum at a reference time `r` instead: an event adds `exp((t_i - r) / tau_us)`, and the frame is the
-/// stored sum times `exp(-(T - r) / tau_us)`. Times are subtracted as integers, so their size does not matter.
+/// Stored is the sum at a reference time `r` instead: an event adds `exp((t_i - r) / tau_us)`, and the frame
+/// is the stored sum times `exp(-(T - r) / tau_us)`. Times are subtracted as integers, so their size does not
+/// matter.
 pub struct TimestampDecay {
     spec: Spec,
     tau_us: f64,
@@ -102,18 +96,14 @@ pub struct TimestampDecay {
     reference: Option<u64>,
 }
 
-/// How many time constants the watermark may be ahead of the reference. At 300, `exp` stays below 1e131 and the
-/// smallest contribution that a float32 can show (1e-45) is still 1e-45 in the sum: nothing over- or underflows.
+/// How many time constants the watermark may be ahead of the reference. At 300, `exp` stays below 1e131 and
+/// the smallest contribution that a float32 can show (1e-45) is still 1e-45 in the sum: nothing over- or
+/// underflows.
 const FARTHEST: f64 = 300.0;
 
 impl TimestampDecay {
     pub fn new(spec: Spec, sensor: SensorSize, tau_us: f64) -> Result<Self> {
-        Ok(Self {
-            spec,
-            tau_us,
-            stored: state(sensor)?,
-            reference: None,
-        })
+        Ok(Self { spec, tau_us, stored: state(sensor)?, reference: None })
     }
 }
 
@@ -160,11 +150,7 @@ impl Kernel for TimestampDecay {
     fn read(&self, out: &mut [u8], watermark: Option<u64>) -> Result<()> {
         match (self.reference, watermark) {
             (Some(reference), Some(watermark)) => {
-                read_scaled(
-                    &self.stored,
-                    out,
-                    exp_between(watermark, reference, self.tau_us),
-                );
+                read_scaled(&self.stored, out, exp_between(watermark, reference, self.tau_us));
             }
             _ => out.fill(0),
         }

@@ -1,8 +1,8 @@
 //! Kernels: how events become a frame.
 //!
-//! A kernel is a single-writer state machine. It sees the in-bounds events of accepted calls only, as private columns
-//! whose pixel indices are below the sensor's number of pixels and whose times are not later than the call's
-//! watermark (see [`Call`]). It never sees caller memory.
+//! A kernel is a single-writer state machine. It sees the in-bounds events of accepted calls only, as private
+//! columns whose pixel indices are below the sensor's number of pixels and whose times are not later than the
+//! call's watermark (see [`Call`]). It never sees caller memory.
 
 mod count;
 mod decay;
@@ -27,8 +27,8 @@ pub trait Kernel: Send {
     /// Takes in the events of a call that has at least one in-bounds event.
     fn accumulate(&mut self, call: &mut Call<'_>) -> Result<()>;
 
-    /// Writes the frame at `watermark`, which may be later than any event, over whatever `out` holds: the bytes of one
-    /// frame, aligned for its elements.
+    /// Writes the frame at `watermark`, which may be later than any event, over whatever `out` holds: the
+    /// bytes of one frame, aligned for its elements.
     fn read(&self, out: &mut [u8], watermark: Option<u64>) -> Result<()>;
 
     /// Starts a new window, for kernels that have windows.
@@ -36,8 +36,8 @@ pub trait Kernel: Send {
         Ok(())
     }
 
-    /// Reads the frame and closes the window: what a publication does. A kernel that can hand over the memory it
-    /// accumulated into and go on in `spare` overrides this.
+    /// Reads the frame and closes the window: what a publication does. A kernel that can hand over the memory
+    /// it accumulated into and go on in `spare` overrides this.
     fn publish(&mut self, mut spare: Memory, watermark: Option<u64>) -> Result<Memory> {
         self.read(spare.bytes_mut(), watermark)?;
         self.close_window()?;
@@ -119,9 +119,7 @@ impl Config {
             Self::Polarity => Box::new(count::Polarity::new(spec)?),
             Self::TimeSurface => Box::new(surface::TimeSurface::new(spec)?),
             Self::ExpDecay { decay } => Box::new(decay::ExpDecay::new(spec, sensor, decay)?),
-            Self::TimestampDecay { tau_us } => {
-                Box::new(decay::TimestampDecay::new(spec, sensor, tau_us)?)
-            }
+            Self::TimestampDecay { tau_us } => Box::new(decay::TimestampDecay::new(spec, sensor, tau_us)?),
             Self::StackedHistogram { bins, bin_us } => {
                 Box::new(temporal::StackedHistogram::new(spec, sensor, bins, bin_us)?)
             }

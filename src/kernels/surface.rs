@@ -13,10 +13,7 @@ pub struct TimeSurface {
 
 impl TimeSurface {
     pub fn new(spec: Spec) -> Result<Self> {
-        Ok(Self {
-            latest: Memory::zeroed(STATE, spec.bytes())?,
-            spec,
-        })
+        Ok(Self { latest: Memory::zeroed(STATE, spec.bytes())?, spec })
     }
 }
 

@@ -1,9 +1,9 @@
 //! Kernels with a time axis: bins of absolute event time, of which the last completed ones are shown.
 //!
-//! Bin `q` is `[q * bin_us, (q + 1) * bin_us)`. Both kernels keep the bin in progress and as many before it as can
-//! still be shown, each in the slot `q % slots` of a ring. A call first moves the ring to its own watermark, then adds
-//! its events: what is too late for the ring could not be shown any more, in whatever order events had come. So order
-//! and batching cannot change anything.
+//! Bin `q` is `[q * bin_us, (q + 1) * bin_us)`. Both kernels keep the bin in progress and as many before it
+//! as can still be shown, each in the slot `q % slots` of a ring. A call first moves the ring to its own
+//! watermark, then adds its events: what is too late for the ring could not be shown any more, in whatever
+//! order events had come. So order and batching cannot change anything.
 
 use super::{Kernel, STATE};
 use crate::error::Result;
@@ -21,17 +21,12 @@ struct Ring {
 
 impl Ring {
     fn new(slots: usize, bin_us: u64) -> Self {
-        Self {
-            slots: slots as u64,
-            bin_us,
-            newest: None,
-        }
+        Self { slots: slots as u64, bin_us, newest: None }
     }
 
     /// Whether bin `q` has a slot.
     fn holds(&self, q: u64) -> bool {
-        self.newest
-            .is_some_and(|newest| q <= newest && newest - q < self.slots)
+        self.newest.is_some_and(|newest| q <= newest && newest - q < self.slots)
     }
 
     fn slot(&self, q: u64) -> usize {
@@ -55,12 +50,7 @@ impl Ring {
 
     /// A lookup that remembers the last bin, as neighbours in a stream are mostly in the same one.
     fn cursor(&self) -> Cursor<'_> {
-        Cursor {
-            ring: self,
-            start: 0,
-            width: 0,
-            slot: None,
-        }
+        Cursor { ring: self, start: 0, width: 0, slot: None }
     }
 }
 
@@ -76,11 +66,7 @@ impl Cursor<'_> {
     #[inline(always)]
     fn find(&mut self, t: u64) -> (Option<usize>, u64) {
         let into = t.wrapping_sub(self.start);
-        if into < self.width {
-            (self.slot, into)
-        } else {
-            self.seek(t)
-        }
+        if into < self.width { (self.slot, into) } else { self.seek(t) }
     }
 
     #[inline(never)]
@@ -107,17 +93,9 @@ impl StackedHistogram {
     pub fn new(spec: Spec, sensor: SensorSize, bins: usize, bin_us: u64) -> Result<Self> {
         let pixels = sensor.pixels();
         let slots = bins.checked_add(1);
-        let count = slots
-            .and_then(|slots| slots.checked_mul(2))
-            .and_then(|n| n.checked_mul(pixels));
+        let count = slots.and_then(|slots| slots.checked_mul(2)).and_then(|n| n.checked_mul(pixels));
         let counts = Memory::zeroed_for::<u32>(STATE, count)?;
-        Ok(Self {
-            spec,
-            pixels,
-            bins,
-            ring: Ring::new(bins + 1, bin_us),
-            counts,
-        })
+        Ok(Self { spec, pixels, bins, ring: Ring::new(bins + 1, bin_us), counts })
     }
 }
 
@@ -129,9 +107,7 @@ impl Kernel for StackedHistogram {
     fn accumulate(&mut self, call: &mut Call<'_>) -> Result<()> {
         let pixels = self.pixels;
         let counts = self.counts.as_mut_slice::<u32>();
-        self.ring.advance(call.watermark(), |slot| {
-            counts[slot * 2 * pixels..][..2 * pixels].fill(0)
-        });
+        self.ring.advance(call.watermark(), |slot| counts[slot * 2 * pixels..][..2 * pixels].fill(0));
         let mut cursor = self.ring.cursor();
         call.for_each_block(|events| {
             for ((&pixel, &t), &p) in events.pixel.iter().zip(events.t).zip(events.p) {
@@ -155,9 +131,7 @@ impl Kernel for StackedHistogram {
         let counts = self.counts.as_slice::<u32>();
         let out = bytemuck::cast_slice_mut::<_, u32>(out);
         for j in 0..bins {
-            let bin = now
-                .checked_sub((bins - j) as u64)
-                .filter(|&q| self.ring.holds(q));
+            let bin = now.checked_sub((bins - j) as u64).filter(|&q| self.ring.holds(q));
             for polarity in 0..2 {
                 let out = &mut out[(polarity * bins + j) * pixels..][..pixels];
                 match bin {
@@ -179,19 +153,20 @@ impl Kernel for StackedHistogram {
     }
 }
 
-/// `(bins, H, W)` float32: ±1 per event, split linearly between the two knots around its time (the event volume of
-/// Zhu et al., CVPR 2019, on a fixed time grid).
+/// `(bins, H, W)` float32: ±1 per event, split linearly between the two knots around its time (the event
+/// volume of Zhu et al., CVPR 2019, on a fixed time grid).
 ///
-/// Knot `k` is at `k * bin_us`. An event at `q * bin_us + r` adds `s * (bin_us - r)` to knot `q` and `s * r` to knot
-/// `q + 1`. The two are kept apart, per bin: the first knot shown counts only what bins on its right gave it, the last
-/// only what bins on its left did.
+/// Knot `k` is at `k * bin_us`. An event at `q * bin_us + r` adds `s * (bin_us - r)` to knot `q` and `s * r`
+/// to knot `q + 1`. The two are kept apart, per bin: the first knot shown counts only what bins on its right
+/// gave it, the last only what bins on its left did.
 pub struct VoxelGrid {
     spec: Spec,
     pixels: usize,
     bins: usize,
     ring: Ring,
-    /// `[slot][pixel]`: what the bin's events add to the knot at its start and to the one at its end, times `bin_us`.
-    /// `bins` slots: the `bins - 1` completed bins between the knots shown, and the one in progress.
+    /// `[slot][pixel]`: what the bin's events add to the knot at its start and to the one at its end, times
+    /// `bin_us`. `bins` slots: the `bins - 1` completed bins between the knots shown, and the one in
+    /// progress.
     shares: Memory,
 }
 
@@ -202,13 +177,7 @@ impl VoxelGrid {
     pub fn new(spec: Spec, sensor: SensorSize, bins: usize, bin_us: u64) -> Result<Self> {
         let pixels = sensor.pixels();
         let shares = Memory::zeroed_for::<Shares>(STATE, bins.checked_mul(pixels))?;
-        Ok(Self {
-            spec,
-            pixels,
-            bins,
-            ring: Ring::new(bins, bin_us),
-            shares,
-        })
+        Ok(Self { spec, pixels, bins, ring: Ring::new(bins, bin_us), shares })
     }
 }
 
@@ -220,9 +189,7 @@ impl Kernel for VoxelGrid {
     fn accumulate(&mut self, call: &mut Call<'_>) -> Result<()> {
         let (pixels, bin_us) = (self.pixels, self.ring.bin_us as i64);
         let shares = self.shares.as_mut_slice::<Shares>();
-        self.ring.advance(call.watermark(), |slot| {
-            shares[slot * pixels..][..pixels].fill([0; 2])
-        });
+        self.ring.advance(call.watermark(), |slot| shares[slot * pixels..][..pixels].fill([0; 2]));
         let mut cursor = self.ring.cursor();
         call.for_each_block(|events| {
             for ((&pixel, &t), &p) in events.pixel.iter().zip(events.t).zip(events.p) {
@@ -248,23 +215,15 @@ impl Kernel for VoxelGrid {
         let bin_us = self.ring.bin_us as f64;
         let shares = self.shares.as_slice::<Shares>();
         let held = |q: Option<u64>| {
-            q.filter(|&q| self.ring.holds(q))
-                .map(|q| &shares[self.ring.slot(q) * pixels..][..pixels])
+            q.filter(|&q| self.ring.holds(q)).map(|q| &shares[self.ring.slot(q) * pixels..][..pixels])
         };
         let out = bytemuck::cast_slice_mut::<_, f32>(out);
         for (j, out) in out.chunks_exact_mut(pixels).enumerate() {
-            // Knot `now - (bins - 1 - j)` is the end of the bin before it and the start of the bin of its own number.
+            // Knot `now - (bins - 1 - j)` is the end of the bin before it and the start of the bin of its own
+            // number.
             let ahead = (bins - 1 - j) as u64;
-            let after = held(if ahead > 0 {
-                now.checked_sub(ahead)
-            } else {
-                None
-            });
-            let before = held(if j > 0 {
-                now.checked_sub(ahead + 1)
-            } else {
-                None
-            });
+            let after = held(if ahead > 0 { now.checked_sub(ahead) } else { None });
+            let before = held(if j > 0 { now.checked_sub(ahead + 1) } else { None });
             let value = |numerator: i64| (numerator as f64 / bin_us) as f32;
             match (before, after) {
                 (Some(before), Some(after)) => {
@@ -273,14 +232,10 @@ impl Kernel for VoxelGrid {
                     }
                 }
                 (Some(before), None) => {
-                    out.iter_mut()
-                        .zip(before)
-                        .for_each(|(out, before)| *out = value(before[1]));
+                    out.iter_mut().zip(before).for_each(|(out, before)| *out = value(before[1]));
                 }
                 (None, Some(after)) => {
-                    out.iter_mut()
-                        .zip(after)
-                        .for_each(|(out, after)| *out = value(after[0]));
+                    out.iter_mut().zip(after).for_each(|(out, after)| *out = value(after[0]));
                 }
                 (None, None) => out.fill(0.0),
             }

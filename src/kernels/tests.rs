@@ -25,9 +25,7 @@ fn run(config: Config, calls: &[Vec<Event>]) -> (Accumulator, Option<u64>) {
     let sensor = SensorSize::new(W, H).unwrap();
     let mut accumulator = Accumulator::new(sensor, config.build(sensor).unwrap());
     for call in calls {
-        accumulator
-            .accumulate(Events::packed(&packed(call)))
-            .unwrap();
+        accumulator.accumulate(Events::packed(&packed(call))).unwrap();
     }
     let watermark = accumulator.watermark();
     (accumulator, watermark)
@@ -41,12 +39,7 @@ fn read<T: bytemuck::Pod>(accumulator: &Accumulator, at: Option<u64>) -> Vec<T> 
 }
 
 fn inside(calls: &[Vec<Event>]) -> Vec<Event> {
-    calls
-        .iter()
-        .flatten()
-        .copied()
-        .filter(|&(_, x, y, _)| usize::from(x) < W && usize::from(y) < H)
-        .collect()
+    calls.iter().flatten().copied().filter(|&(_, x, y, _)| usize::from(x) < W && usize::from(y) < H).collect()
 }
 
 fn calls(base: u64) -> impl Strategy<Value = Vec<Vec<Event>>> {
@@ -56,13 +49,7 @@ fn calls(base: u64) -> impl Strategy<Value = Vec<Vec<Event>>> {
 }
 
 fn bases() -> impl Strategy<Value = u64> {
-    prop::sample::select(vec![
-        0,
-        1 << 32,
-        (1 << 53) - 100,
-        1_700_000_000_000_000,
-        (1 << 63) - 200,
-    ])
+    prop::sample::select(vec![0, 1 << 32, (1 << 53) - 100, 1_700_000_000_000_000, (1 << 63) - 200])
 }
 
 proptest! {
@@ -207,16 +194,10 @@ fn a_stream_of_days_keeps_its_precision() {
     let tau_us = 3_600e6;
     let start = 1_700_000_000_000_000u64;
     let times: Vec<u64> = (0..86_400).map(|i| start + i * 1_000_000).collect();
-    let calls: Vec<Vec<Event>> = times
-        .chunks(1000)
-        .map(|c| c.iter().map(|&t| (t, 0, 0, 1)).collect())
-        .collect();
+    let calls: Vec<Vec<Event>> =
+        times.chunks(1000).map(|c| c.iter().map(|&t| (t, 0, 0, 1)).collect()).collect();
     let (a, t) = run(Config::TimestampDecay { tau_us }, &calls);
-    let exact: f64 = times
-        .iter()
-        .rev()
-        .map(|&x| (-((t.unwrap() - x) as f64) / tau_us).exp())
-        .sum();
+    let exact: f64 = times.iter().rev().map(|&x| (-((t.unwrap() - x) as f64) / tau_us).exp()).sum();
     assert!(ulps(read::<f32>(&a, t)[0], exact as f32) <= 1);
 }
 
@@ -224,11 +205,7 @@ fn a_stream_of_days_keeps_its_precision() {
 fn sizes_that_overflow_are_out_of_memory() {
     let sensor = SensorSize::new(1 << 16, 1 << 16).unwrap();
     for bins in [1 << 20, usize::MAX] {
-        assert!(
-            Config::StackedHistogram { bins, bin_us: 1 }
-                .build(sensor)
-                .is_err()
-        );
+        assert!(Config::StackedHistogram { bins, bin_us: 1 }.build(sensor).is_err());
         assert!(Config::VoxelGrid { bins, bin_us: 1 }.build(sensor).is_err());
     }
 }

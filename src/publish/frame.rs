@@ -48,7 +48,8 @@ impl Spec {
     }
 }
 
-/// Memory of a fixed size that only its owner can see: pages of their own, zeroed by the system when first touched.
+/// Memory of a fixed size that only its owner can see: pages of their own, zeroed by the system when first
+/// touched.
 pub struct Memory {
     map: MmapMut,
     len: usize,
@@ -62,11 +63,7 @@ impl Memory {
         let len = len.ok_or_else(out_of_memory)?;
         // An empty mapping does not exist; one byte costs the same page.
         let map = MmapMut::map_anon(len.max(1)).map_err(|_| out_of_memory())?;
-        Ok(Self {
-            map,
-            len,
-            zeroed: true,
-        })
+        Ok(Self { map, len, zeroed: true })
     }
 
     /// Memory for `count` zeroed elements.
@@ -104,8 +101,8 @@ impl Memory {
     }
 }
 
-/// Published memory: never written again. Shared by whoever holds an `Arc` of it; the last one to let go gives the
-/// memory back to the pool it came from, from whatever thread that is.
+/// Published memory: never written again. Shared by whoever holds an `Arc` of it; the last one to let go
+/// gives the memory back to the pool it came from, from whatever thread that is.
 pub struct Frame {
     memory: Option<Memory>,
     pool: Arc<Pool>,
@@ -132,35 +129,25 @@ pub struct Pool {
     spares: Mutex<Vec<Memory>>,
 }
 
-/// Spares kept at most. A few cover a latest frame, one being filled and readers that come and go; what a burst of
-/// readers needed beyond that goes back to the system.
+/// Spares kept at most. A few cover a latest frame, one being filled and readers that come and go; what a
+/// burst of readers needed beyond that goes back to the system.
 const SPARES: usize = 8;
 
 impl Pool {
     /// A pool for frames of this many bytes (`None` where computing it overflowed: then nothing can be had).
     pub fn new(bytes: Option<usize>) -> Arc<Self> {
-        Arc::new(Self {
-            bytes,
-            spares: Mutex::new(Vec::with_capacity(SPARES)),
-        })
+        Arc::new(Self { bytes, spares: Mutex::new(Vec::with_capacity(SPARES)) })
     }
 
     /// A spare, or new memory. Its content is whatever it was.
     pub fn take(&self) -> Result<Memory> {
-        let spare = self
-            .spares
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop();
+        let spare = self.spares.lock().unwrap_or_else(PoisonError::into_inner).pop();
         spare.map_or_else(|| Memory::zeroed("a frame", self.bytes), Ok)
     }
 
     /// Seals memory that was filled.
     pub fn seal(self: &Arc<Self>, memory: Memory) -> Arc<Frame> {
-        Arc::new(Frame {
-            memory: Some(memory),
-            pool: Arc::clone(self),
-        })
+        Arc::new(Frame { memory: Some(memory), pool: Arc::clone(self) })
     }
 
     fn give_back(&self, memory: Memory) {
@@ -192,10 +179,7 @@ mod tests {
     #[test]
     fn memory_that_cannot_be_had_is_an_error() {
         for len in [None, Some(isize::MAX as usize)] {
-            assert!(matches!(
-                Memory::zeroed("a test", len),
-                Err(Error::OutOfMemory { .. })
-            ));
+            assert!(matches!(Memory::zeroed("a test", len), Err(Error::OutOfMemory { .. })));
         }
     }
 
@@ -219,13 +203,7 @@ mod tests {
 
     #[test]
     fn a_spec_knows_its_size() {
-        let spec = |shape: &[usize], element| {
-            Spec {
-                shape: shape.to_vec(),
-                element,
-            }
-            .bytes()
-        };
+        let spec = |shape: &[usize], element| Spec { shape: shape.to_vec(), element }.bytes();
         assert_eq!(spec(&[2, 3], Element::U32), Some(24));
         assert_eq!(spec(&[2, 3], Element::U64), Some(48));
         assert_eq!(spec(&[], Element::Opaque(5)), Some(5));

@@ -5,13 +5,16 @@
 //! - A *publication* is a sealed frame, its watermark and its sequence number, in one allocation that is never
 //!   changed once it can be seen. So a reader has all of one publication or none of it.
 //! - `latest` holds the current one behind a mutex that is held for the copy or the exchange of one pointer, and for
-//!   nothing else: no accumulation, no allocation, no freeing, no Python. The writer fills frames outside of it, so
-//!   what a reader can meet there is another reader or a writer exchanging a pointer, never a writer at work.
+//!   nothing else: no accumulation, no allocation, no freeing, no Python. The writer fills frames outside of
+//!   it, so what a reader can meet there is another reader or a writer exchanging a pointer, never a writer
+//!   at work.
 //! - Sequence numbers start at 1, rise by one, and do not restart when `latest` is taken down.
 //! - Waiters sleep on a condition variable of that mutex. The writer counts them and wakes only when there are any;
-//!   it exchanges the pointer under the mutex first, so a waiter that looked before goes to sleep before the wake-up.
+//!   it exchanges the pointer under the mutex first, so a waiter that looked before goes to sleep before the
+//!   wake-up.
 //! - What readers make of a publication (the binding's Python object) is kept in the publication's `view`, so that
-//!   all its readers get the same one. It must not hold the publication itself, only its frame: there is no cycle.
+//!   all its readers get the same one. It must not hold the publication itself, only its frame: there is no
+//!   cycle.
 
 mod frame;
 
@@ -46,14 +49,7 @@ pub struct Publisher<V> {
 
 impl<V: Default> Default for Publisher<V> {
     fn default() -> Self {
-        Self {
-            board: Mutex::new(Board {
-                latest: None,
-                sequence: 0,
-                waiters: 0,
-            }),
-            newer: Condvar::new(),
-        }
+        Self { board: Mutex::new(Board { latest: None, sequence: 0, waiters: 0 }), newer: Condvar::new() }
     }
 }
 
@@ -64,17 +60,8 @@ impl<V: Default> Publisher<V> {
     }
 
     /// Puts a frame up and returns what was there before, so that the caller chooses where it is dropped.
-    pub fn publish(
-        &self,
-        frame: Arc<Frame>,
-        watermark: Option<u64>,
-    ) -> Option<Arc<Publication<V>>> {
-        let mut publication = Publication {
-            frame,
-            watermark,
-            sequence: 0,
-            view: V::default(),
-        };
+    pub fn publish(&self, frame: Arc<Frame>, watermark: Option<u64>) -> Option<Arc<Publication<V>>> {
+        let mut publication = Publication { frame, watermark, sequence: 0, view: V::default() };
         // The one writer is serialised by its caller, so the number read here is still the last one below.
         publication.sequence = self.board().sequence + 1;
         let sequence = publication.sequence;
@@ -100,8 +87,8 @@ impl<V: Default> Publisher<V> {
         self.board().latest.take()
     }
 
-    /// Waits until a publication newer than `sequence` is up (`None`: any) and returns the latest, or `None` if there is
-    /// none when `deadline` has passed. Without a deadline it waits for ever.
+    /// Waits until a publication newer than `sequence` is up (`None`: any) and returns the latest, or `None`
+    /// if there is none when `deadline` has passed. Without a deadline it waits for ever.
     pub fn wait_newer(
         &self,
         sequence: Option<u64>,
@@ -123,16 +110,8 @@ impl<V: Default> Publisher<V> {
             };
             board.waiters += 1;
             board = match left {
-                None => self
-                    .newer
-                    .wait(board)
-                    .unwrap_or_else(PoisonError::into_inner),
-                Some(left) => {
-                    self.newer
-                        .wait_timeout(board, left)
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .0
-                }
+                None => self.newer.wait(board).unwrap_or_else(PoisonError::into_inner),
+                Some(left) => self.newer.wait_timeout(board, left).unwrap_or_else(PoisonError::into_inner).0,
             };
             board.waiters -= 1;
         }
@@ -171,11 +150,7 @@ mod tests {
         publish(&publisher, &pool, 1);
         assert_eq!(publisher.wait_newer(None, None).unwrap().sequence, 1);
         assert_eq!(publisher.wait_newer(Some(0), None).unwrap().sequence, 1);
-        assert!(
-            publisher
-                .wait_newer(Some(1), Some(Instant::now()))
-                .is_none()
-        );
+        assert!(publisher.wait_newer(Some(1), Some(Instant::now())).is_none());
     }
 
     #[test]
@@ -190,12 +165,7 @@ mod tests {
                         let p = publisher.wait_newer(Some(last), None).unwrap();
                         assert!(p.sequence > last);
                         last = p.sequence;
-                        assert!(
-                            p.frame
-                                .bytes()
-                                .iter()
-                                .all(|&b| u64::from(b) == p.watermark.unwrap())
-                        );
+                        assert!(p.frame.bytes().iter().all(|&b| u64::from(b) == p.watermark.unwrap()));
                     }
                 })
             })

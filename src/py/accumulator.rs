@@ -23,12 +23,14 @@ use std::sync::{Arc, Mutex};
 /// sensor_size : tuple[int, int]
 ///     `(width, height)` in pixels, each at least 1.
 /// kernel : str or Kernel
-///     `"event_count"`, `"polarity"`, `"time_surface"`, or an instance of a kernel, of this package or your own.
+///     `"event_count"`, `"polarity"`, `"time_surface"`, or an instance of a kernel, of this package or your
+///     own.
 ///
 /// Raises
 /// ------
 /// TypeError
-///     `sensor_size` is not a pair of integers, or `kernel` is not a kernel (a class instead of an instance, say).
+///     `sensor_size` is not a pair of integers, or `kernel` is not a kernel (a class instead of an instance,
+///     say).
 /// ValueError
 ///     A side is below 1, there are not two, or no kernel has this name.
 /// MemoryError
@@ -49,9 +51,7 @@ impl Accumulator {
         call: &'static str,
         work: impl FnOnce(&mut Core) -> Result<T>,
     ) -> Result<T> {
-        self.core
-            .hold(call, |m| m.lock_py_attached(py))?
-            .guarded(work)
+        self.core.hold(call, |m| m.lock_py_attached(py))?.guarded(work)
     }
 }
 
@@ -59,18 +59,9 @@ impl Accumulator {
 impl Accumulator {
     #[new]
     #[pyo3(signature = (sensor_size, kernel))]
-    fn new(
-        py: Python<'_>,
-        sensor_size: &Bound<'_, PyAny>,
-        kernel: &Bound<'_, PyAny>,
-    ) -> PyResult<Self> {
+    fn new(py: Python<'_>, sensor_size: &Bound<'_, PyAny>, kernel: &Bound<'_, PyAny>) -> PyResult<Self> {
         let (core, frame_type, python) = kernel::accumulator(sensor_size, kernel)?;
-        Ok(Self {
-            core: Exclusive::new(core),
-            frame_type,
-            python,
-            layouts: Layouts::new(py)?,
-        })
+        Ok(Self { core: Exclusive::new(core), frame_type, python, layouts: Layouts::new(py)? })
     }
 
     /// Takes a call's events in, or rejects the call whole.
@@ -78,8 +69,8 @@ impl Accumulator {
     /// Parameters
     /// ----------
     /// events : numpy.ndarray
-    ///     1-D, C-contiguous, structured, with the fields of `EVENT_DTYPE` (more fields and any order are fine). Times are
-    ///     in µs. Events outside the sensor are counted and otherwise ignored.
+    ///     1-D, C-contiguous, structured, with the fields of `EVENT_DTYPE` (more fields and any order are
+    ///     fine). Times are in µs. Events outside the sensor are counted and otherwise ignored.
     ///
     /// Raises
     /// ------
@@ -99,9 +90,7 @@ impl Accumulator {
         } else {
             let events = array.events();
             py.detach(move || {
-                self.core
-                    .hold("accumulate", Mutex::lock)?
-                    .guarded(|core| core.accumulate(events))
+                self.core.hold("accumulate", Mutex::lock)?.guarded(|core| core.accumulate(events))
             })?;
         }
         Ok(())
@@ -120,11 +109,8 @@ impl Accumulator {
                 Ok(python.read(py, &self.frame_type.spec, dtype, core.watermark())?)
             })?);
         }
-        self.frame_type.filled(py, |bytes| {
-            self.with(py, "read", |core| {
-                core.kernel().read(bytes, core.watermark())
-            })
-        })
+        self.frame_type
+            .filled(py, |bytes| self.with(py, "read", |core| core.kernel().read(bytes, core.watermark())))
     }
 
     /// The largest timestamp of the in-bounds events so far, in µs; None before the first.
@@ -145,8 +131,6 @@ impl Accumulator {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
-        self.python
-            .as_ref()
-            .map_or(Ok(()), |python| python.traverse(&visit))
+        self.python.as_ref().map_or(Ok(()), |python| python.traverse(&visit))
     }
 }

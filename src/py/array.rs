@@ -1,18 +1,15 @@
 //! NumPy arrays over memory of ours. The only file that calls NumPy's C API.
 //!
-//! A published frame is an ndarray made without the writeable flag whose base is an object that exports no buffer, so
-//! NumPy refuses to set the flag on it or on any view of it. The base owns a share of the memory: the array outlives
-//! whatever it came from.
+//! A published frame is an ndarray made without the writeable flag whose base is an object that exports no
+//! buffer, so NumPy refuses to set the flag on it or on any view of it. The base owns a share of the memory:
+//! the array outlives whatever it came from.
 #![allow(unsafe_code)]
 
 use crate::publish::{Element, Frame, Memory, Spec};
 use numpy::npyffi::{
-    NPY_ARRAY_CARRAY, NPY_ARRAY_CARRAY_RO, NpyTypes, PyArrayObject, flags, get_type_object,
-    npy_intp,
+    NPY_ARRAY_CARRAY, NPY_ARRAY_CARRAY_RO, NpyTypes, PyArrayObject, flags, get_type_object, npy_intp,
 };
-use numpy::{
-    PY_ARRAY_API, PyArrayDescr, PyArrayDescrMethods, PyArrayDyn, PyArrayMethods, PyUntypedArray,
-};
+use numpy::{PY_ARRAY_API, PyArrayDescr, PyArrayDescrMethods, PyArrayDyn, PyArrayMethods, PyUntypedArray};
 use numpy::{PyUntypedArrayMethods, dtype};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -36,10 +33,7 @@ impl FrameType {
             Element::F32 => dtype::<f32>(py),
             Element::Opaque(_) => unreachable!("kernels of ours have NumPy's own types"),
         };
-        Self {
-            spec,
-            descr: descr.unbind(),
-        }
+        Self { spec, descr: descr.unbind() }
     }
 
     /// Any other frame type.
@@ -54,14 +48,8 @@ impl FrameType {
                 "a frame's dtype must not be a sub-array, got {descr}"
             )));
         }
-        let spec = Spec {
-            shape,
-            element: Element::Opaque(descr.itemsize()),
-        };
-        Ok(Self {
-            spec,
-            descr: descr.unbind(),
-        })
+        let spec = Spec { shape, element: Element::Opaque(descr.itemsize()) };
+        Ok(Self { spec, descr: descr.unbind() })
     }
 
     /// The dtype.
@@ -80,8 +68,7 @@ impl FrameType {
             .shape
             .iter()
             .map(|&side| {
-                npy_intp::try_from(side)
-                    .map_err(|_| PyValueError::new_err("a frame's axis is too long"))
+                npy_intp::try_from(side).map_err(|_| PyValueError::new_err("a frame's axis is too long"))
             })
             .collect()
     }
@@ -103,8 +90,9 @@ impl FrameType {
         debug_assert_eq!(data.is_null(), base.is_none());
         let mut dims = self.dims()?;
         let descr = self.descr.clone_ref(py).into_ptr().cast();
-        // SAFETY: `descr` is a new reference, which the call takes over; `dims` has as many entries as said; null strides
-        // mean C order; `data` is the caller's promise. The result is a new reference or null with an exception set.
+        // SAFETY: `descr` is a new reference, which the call takes over; `dims` has as many entries as said;
+        // null strides mean C order; `data` is the caller's promise. The result is a new reference or null
+        // with an exception set.
         let array = unsafe {
             let array = PY_ARRAY_API.PyArray_NewFromDescr(
                 py,
@@ -120,7 +108,8 @@ impl FrameType {
             Bound::from_owned_ptr_or_err(py, array)?
         };
         if let Some(base) = base {
-            // SAFETY: `array` is an ndarray that was just made and has no base; the call takes `base` over, also when it fails.
+            // SAFETY: `array` is an ndarray that was just made and has no base; the call takes `base` over,
+            // also when it fails.
             let status = unsafe {
                 PY_ARRAY_API.PyArray_SetBaseObject(
                     py,
@@ -142,18 +131,14 @@ impl FrameType {
         frame: &Arc<Frame>,
     ) -> PyResult<Bound<'py, PyUntypedArray>> {
         let data = frame.bytes().as_ptr().cast_mut().cast();
-        let owner = Bound::new(
-            py,
-            FrameOwner {
-                _frame: Arc::clone(frame),
-            },
-        )?
-        .into_any();
-        // SAFETY: `owner` keeps the memory, which holds one frame of this spec, is page-aligned and is never written again.
+        let owner = Bound::new(py, FrameOwner { _frame: Arc::clone(frame) })?.into_any();
+        // SAFETY: `owner` keeps the memory, which holds one frame of this spec, is page-aligned and is never
+        // written again.
         unsafe { self.make(py, data, NPY_ARRAY_CARRAY_RO, Some(owner)) }
     }
 
-    /// A new array that `fill` writes whole. It is given one frame's bytes, content undefined but initialised.
+    /// A new array that `fill` writes whole. It is given one frame's bytes, content undefined but
+    /// initialised.
     pub fn filled<'py>(
         &self,
         py: Python<'py>,
@@ -164,8 +149,9 @@ impl FrameType {
         let bytes = self.spec.bytes().unwrap_or(0);
         if bytes > 0 {
             let data = data_pointer(&array).cast_mut();
-            // SAFETY: the array was just made with this many bytes and nobody else knows it. They are written before the
-            // slice is formed, as a slice of uninitialised memory may not exist. NumPy aligns to 16 bytes at least.
+            // SAFETY: the array was just made with this many bytes and nobody else knows it. They are written
+            // before the slice is formed, as a slice of uninitialised memory may not exist. NumPy aligns to
+            // 16 bytes at least.
             let bytes = unsafe {
                 std::ptr::write_bytes(data, 0, bytes);
                 std::slice::from_raw_parts_mut(data, bytes)
@@ -186,13 +172,11 @@ pub fn data_pointer(array: &Bound<'_, PyUntypedArray>) -> *const u8 {
 pub fn copy_bytes(array: &Bound<'_, PyUntypedArray>, out: &mut [u8]) -> PyResult<()> {
     let bytes = array.len() * array.dtype().itemsize();
     if !array.is_c_contiguous() || bytes != out.len() {
-        return Err(PyValueError::new_err(
-            "a kernel's frame changed its size while it was read",
-        ));
+        return Err(PyValueError::new_err("a kernel's frame changed its size while it was read"));
     }
     if bytes > 0 {
-        // SAFETY: a C-contiguous array is readable for its number of bytes, which is the slice's length; the two are
-        // different allocations.
+        // SAFETY: a C-contiguous array is readable for its number of bytes, which is the slice's length; the
+        // two are different allocations.
         unsafe { std::ptr::copy_nonoverlapping(data_pointer(array), out.as_mut_ptr(), bytes) };
     }
     Ok(())
@@ -218,18 +202,11 @@ impl WritableFrame {
     fn array<'py>(slf: &Bound<'py, Self>, writeable: bool) -> PyResult<Bound<'py, PyUntypedArray>> {
         let this = slf.get();
         let data = this.memory.bytes().as_ptr().cast_mut().cast();
-        let flags: c_int = if writeable {
-            NPY_ARRAY_CARRAY
-        } else {
-            NPY_ARRAY_CARRAY_RO
-        };
+        let flags: c_int = if writeable { NPY_ARRAY_CARRAY } else { NPY_ARRAY_CARRAY_RO };
         debug_assert_eq!(flags & flags::NPY_ARRAY_WRITEABLE != 0, writeable);
-        // SAFETY: the base is this object, which owns the memory: one frame, page-aligned, in pages that were mapped
-        // writable. No reference to its content exists in Rust beyond this expression.
-        unsafe {
-            this.frame_type
-                .make(slf.py(), data, flags, Some(slf.clone().into_any()))
-        }
+        // SAFETY: the base is this object, which owns the memory: one frame, page-aligned, in pages that were
+        // mapped writable. No reference to its content exists in Rust beyond this expression.
+        unsafe { this.frame_type.make(slf.py(), data, flags, Some(slf.clone().into_any())) }
     }
 }
 

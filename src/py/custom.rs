@@ -23,10 +23,7 @@ pub struct PythonKernel {
 
 impl PythonKernel {
     /// Asks the kernel for its frames and for a state.
-    pub fn new(
-        kernel: &Bound<'_, PyAny>,
-        sensor: SensorSize,
-    ) -> PyResult<(Arc<Self>, FrameType, Driver)> {
+    pub fn new(kernel: &Bound<'_, PyAny>, sensor: SensorSize) -> PyResult<(Arc<Self>, FrameType, Driver)> {
         let py = kernel.py();
         let size = PyTuple::new(py, [sensor.width(), sensor.height()])?;
         let (shape, dtype): (Vec<usize>, Bound<'_, PyArrayDescr>) = py
@@ -34,23 +31,10 @@ impl PythonKernel {
             .call_method1(intern!(py, "output_spec"), (kernel, &size))?
             .extract()?;
         let frame_type = FrameType::other(shape, dtype)?;
-        let state = kernel
-            .call_method1(intern!(py, "init_state"), (size,))?
-            .unbind();
-        let python = Arc::new(Self {
-            kernel: kernel.clone().unbind(),
-            state,
-        });
-        let (spec, dtype) = (
-            frame_type.spec.clone(),
-            frame_type.descr(py).clone().unbind(),
-        );
-        let driver = Driver {
-            python: Arc::clone(&python),
-            spec,
-            dtype,
-            sensor,
-        };
+        let state = kernel.call_method1(intern!(py, "init_state"), (size,))?.unbind();
+        let python = Arc::new(Self { kernel: kernel.clone().unbind(), state });
+        let (spec, dtype) = (frame_type.spec.clone(), frame_type.descr(py).clone().unbind());
+        let driver = Driver { python: Arc::clone(&python), spec, dtype, sensor };
         Ok((python, frame_type, driver))
     }
 
@@ -69,11 +53,8 @@ impl PythonKernel {
         watermark: Option<u64>,
     ) -> PyResult<Bound<'py, PyUntypedArray>> {
         let shape = PyTuple::new(py, &spec.shape)?;
-        let out = py
-            .import(intern!(py, "numpy"))?
-            .call_method1(intern!(py, "zeros"), (shape, dtype))?;
-        self.kernel
-            .call_method1(py, intern!(py, "read"), (&self.state, &out, watermark))?;
+        let out = py.import(intern!(py, "numpy"))?.call_method1(intern!(py, "zeros"), (shape, dtype))?;
+        self.kernel.call_method1(py, intern!(py, "read"), (&self.state, &out, watermark))?;
         Ok(out.cast_into::<PyUntypedArray>()?)
     }
 }
@@ -89,9 +70,7 @@ pub struct Driver {
 impl Driver {
     fn call_with_state(&self, method: &str) -> Result<()> {
         let PythonKernel { kernel, state } = &*self.python;
-        Ok(Python::attach(|py| {
-            kernel.call_method1(py, method, (state,)).map(drop)
-        })?)
+        Ok(Python::attach(|py| kernel.call_method1(py, method, (state,)).map(drop))?)
     }
 }
 
@@ -128,10 +107,7 @@ impl Kernel for Driver {
     fn read(&self, out: &mut [u8], watermark: Option<u64>) -> Result<()> {
         Ok(Python::attach(|py| {
             // The kernel fills an array of its own, so one that keeps it cannot write to what is published.
-            copy_bytes(
-                &self.python.read(py, &self.spec, &self.dtype, watermark)?,
-                out,
-            )
+            copy_bytes(&self.python.read(py, &self.spec, &self.dtype, watermark)?, out)
         })?)
     }
 

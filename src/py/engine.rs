@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 /// From this many events on, a call lets go of the interpreter while it accumulates.
 ///
-/// Letting go and coming back costs about 0.1 µs when nobody else wants the interpreter. When a busy thread took it,
-/// coming back costs up to the switch interval (5 ms by default), so short calls hold on.
+/// Letting go and coming back costs about 0.1 µs when nobody else wants the interpreter. When a busy thread
+/// took it, coming back costs up to the switch interval (5 ms by default), so short calls hold on.
 pub const DETACH_FROM: usize = 16_384;
 
 /// How long a wait on the main thread sleeps before it looks for a signal to handle.
@@ -35,26 +35,29 @@ impl Default for View {
 
 /// Accumulates events on one thread and publishes snapshots that any thread reads.
 ///
-/// The first thread whose `ingest()` does not raise is the producer, for the Engine's lifetime. Reading (`snapshot()`,
-/// `stats`, `wait_for_newer()`) works on any thread and never waits for a producer at work. The Engine runs from the start.
+/// The first thread whose `ingest()` does not raise is the producer, for the Engine's lifetime. Reading
+/// (`snapshot()`, `stats`, `wait_for_newer()`) works on any thread and never waits for a producer at work.
+/// The Engine runs from the start.
 ///
 /// Parameters
 /// ----------
 /// sensor_size : tuple[int, int]
 ///     `(width, height)` in pixels, each at least 1.
 /// kernel : str or Kernel, default "event_count"
-///     `"event_count"`, `"polarity"`, `"time_surface"`, or an instance of a kernel, of this package or your own.
+///     `"event_count"`, `"polarity"`, `"time_surface"`, or an instance of a kernel, of this package or your
+///     own.
 /// snapshot_interval_ms : float, default 16.0
-///     Publish at most once in so many milliseconds, on the first call after they have passed; 0 publishes on every call.
-///     Nothing is published between calls.
+///     Publish at most once in so many milliseconds, on the first call after they have passed; 0 publishes on
+///     every call. Nothing is published between calls.
 ///
 /// Raises
 /// ------
 /// TypeError
-///     `sensor_size` is not a pair of integers, `kernel` is not a kernel (a class instead of an instance, say), or the
-///     interval is not a real number.
+///     `sensor_size` is not a pair of integers, `kernel` is not a kernel (a class instead of an instance,
+///     say), or the interval is not a real number.
 /// ValueError
-///     A side is below 1, there are not two, no kernel has this name, or the interval is negative, NaN or infinite.
+///     A side is below 1, there are not two, no kernel has this name, or the interval is negative, NaN or
+///     infinite.
 /// MemoryError
 ///     A frame or the kernel's state cannot be allocated.
 #[pyclass(frozen, subclass, weakref, dict, module = "frames2py")]
@@ -75,16 +78,9 @@ struct Types {
 
 impl Engine {
     /// The one Python object of a publication.
-    fn view<'py>(
-        &self,
-        py: Python<'py>,
-        publication: &Publication<View>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    fn view<'py>(&self, py: Python<'py>, publication: &Publication<View>) -> PyResult<Bound<'py, PyAny>> {
         let view = publication.view.0.get_or_try_init(py, || {
-            let meta = self
-                .types
-                .meta
-                .call1(py, (publication.watermark, publication.sequence))?;
+            let meta = self.types.meta.call1(py, (publication.watermark, publication.sequence))?;
             let frame = self.frame_type.published(py, &publication.frame)?;
             self.types.snapshot.call1(py, (frame, meta))
         })?;
@@ -96,10 +92,7 @@ impl Engine {
         py: Python<'py>,
         publication: Option<Arc<Publication<View>>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        publication.map_or_else(
-            || Ok(py.None().into_bound(py)),
-            |publication| self.view(py, &publication),
-        )
+        publication.map_or_else(|| Ok(py.None().into_bound(py)), |publication| self.view(py, &publication))
     }
 }
 
@@ -123,11 +116,7 @@ impl Engine {
             Argument::Default => intern!(py, "event_count").clone().into_any(),
             Argument::Given(kernel) => kernel,
         };
-        let Driven {
-            kernel,
-            frame_type,
-            python,
-        } = Driven::new(&kernel, sensor)?;
+        let Driven { kernel, frame_type, python } = Driven::new(&kernel, sensor)?;
         let types = py.import("frames2py._types")?;
         let class = |name: &str| -> PyResult<Py<PyAny>> { Ok(types.getattr(name)?.unbind()) };
         Ok(Self {
@@ -148,9 +137,9 @@ impl Engine {
     /// Parameters
     /// ----------
     /// events : numpy.ndarray
-    ///     1-D, C-contiguous, structured, with the fields of `EVENT_DTYPE` (more fields and any order are fine). Times are
-    ///     in µs. Events outside the sensor are counted and otherwise ignored. It is read before the call returns and not
-    ///     kept.
+    ///     1-D, C-contiguous, structured, with the fields of `EVENT_DTYPE` (more fields and any order are
+    ///     fine). Times are in µs. Events outside the sensor are counted and otherwise ignored. It is read
+    ///     before the call returns and not kept.
     ///
     /// Raises
     /// ------
@@ -174,14 +163,10 @@ impl Engine {
         let array = self.layouts.check(events)?;
         let retired = if self.python.is_some() {
             kernel::with_events(&array, |events| {
-                self.core
-                    .session("ingest", |m| m.lock_py_attached(py))?
-                    .ingest(events)
+                self.core.session("ingest", |m| m.lock_py_attached(py))?.ingest(events)
             })
         } else if array.len() < DETACH_FROM {
-            self.core
-                .session("ingest", |m| m.lock_py_attached(py))?
-                .ingest(array.events())
+            self.core.session("ingest", |m| m.lock_py_attached(py))?.ingest(array.events())
         } else {
             let events = array.events();
             py.detach(move || self.core.session("ingest", Mutex::lock)?.ingest(events))
@@ -210,7 +195,8 @@ impl Engine {
     /// Returns
     /// -------
     /// Snapshot or None
-    ///     None only if nothing newer was there when the time was up. `stop()` and `reset()` do not end a wait.
+    ///     None only if nothing newer was there when the time was up. `stop()` and `reset()` do not end a
+    ///     wait.
     ///
     /// Raises
     /// ------
@@ -260,20 +246,16 @@ impl Engine {
 
     /// Lets `ingest()` work again after `stop()`. Nothing is published or cleared.
     fn start(&self, py: Python<'_>) -> PyResult<()> {
-        self.core
-            .session("start", |m| m.lock_py_attached(py))?
-            .start();
+        self.core.session("start", |m| m.lock_py_attached(py))?.start();
         Ok(())
     }
 
-    /// Publishes what was accumulated since the last publication, if anything, and makes `ingest()` do nothing.
+    /// Publishes what was accumulated since the last publication, if anything, and makes `ingest()` do
+    /// nothing.
     ///
     /// Waits for an `ingest()` under way. Wakes waiters only by what it publishes.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
-        let retired = self
-            .core
-            .session("stop", |m| m.lock_py_attached(py))?
-            .stop();
+        let retired = self.core.session("stop", |m| m.lock_py_attached(py))?.stop();
         drop(retired?);
         Ok(())
     }
@@ -282,10 +264,7 @@ impl Engine {
     ///
     /// The sequence, the uptime, the producer and whether the Engine runs stay. The next call publishes.
     fn reset(&self, py: Python<'_>) -> PyResult<()> {
-        let retired = self
-            .core
-            .session("reset", |m| m.lock_py_attached(py))?
-            .reset();
+        let retired = self.core.session("reset", |m| m.lock_py_attached(py))?.reset();
         drop(retired?);
         Ok(())
     }
@@ -296,19 +275,12 @@ impl Engine {
         let stats = self.core.stats();
         self.types.stats.call1(
             py,
-            (
-                stats.events_ingested,
-                stats.events_out_of_bounds,
-                stats.snapshots_published,
-                stats.uptime_ns,
-            ),
+            (stats.events_ingested, stats.events_out_of_bounds, stats.snapshots_published, stats.uptime_ns),
         )
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.python
-            .as_ref()
-            .map_or(Ok(()), |python| python.traverse(&visit))
+        self.python.as_ref().map_or(Ok(()), |python| python.traverse(&visit))
     }
 }
 
@@ -359,9 +331,7 @@ fn last_sequence(ob: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
         )));
     };
     if int.lt(0)? {
-        return Err(PyValueError::new_err(format!(
-            "sequence must be at least 0, got {int}"
-        )));
+        return Err(PyValueError::new_err(format!("sequence must be at least 0, got {int}")));
     }
     Ok(Some(int.extract().unwrap_or(u64::MAX)))
 }
@@ -375,10 +345,7 @@ fn wait_timeout(ob: &Bound<'_, PyAny>) -> PyResult<Option<Duration>> {
         )));
     };
     if negative || seconds.is_nan() {
-        return Err(PyValueError::new_err(format!(
-            "timeout must be at least 0 seconds, got {}",
-            ob.repr()?
-        )));
+        return Err(PyValueError::new_err(format!("timeout must be at least 0 seconds, got {}", ob.repr()?)));
     }
     Ok(Duration::try_from_secs_f64(seconds).ok())
 }
@@ -386,8 +353,6 @@ fn wait_timeout(ob: &Bound<'_, PyAny>) -> PyResult<Option<Duration>> {
 /// Signals are handled on the main thread only, so only there a wait must look for them.
 fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
     let threading = py.import(intern!(py, "threading"))?;
-    let main = threading
-        .call_method0(intern!(py, "main_thread"))?
-        .getattr(intern!(py, "ident"))?;
+    let main = threading.call_method0(intern!(py, "main_thread"))?.getattr(intern!(py, "ident"))?;
     threading.call_method0(intern!(py, "get_ident"))?.eq(main)
 }

@@ -12,9 +12,7 @@ use pyo3::types::{PyBool, PyByteArray, PyBytes, PyFloat, PyInt, PySequence, PySt
 use std::sync::{Mutex, PoisonError};
 
 fn type_name(ob: &Bound<'_, PyAny>) -> String {
-    ob.get_type()
-        .name()
-        .map_or_else(|_| "an object".to_owned(), |name| name.to_string())
+    ob.get_type().name().map_or_else(|_| "an object".to_owned(), |name| name.to_string())
 }
 
 /// An integer that is not a bool: a Python int, a NumPy one, anything with `__index__`.
@@ -29,7 +27,8 @@ pub fn integer<'py>(ob: &Bound<'py, PyAny>) -> Option<Bound<'py, PyInt>> {
     index.cast_into::<PyInt>().ok()
 }
 
-/// A real number that is not a bool, as float64 (±inf if it is too large), and whether it is below zero exactly.
+/// A real number that is not a bool, as float64 (±inf if it is too large), and whether it is below zero
+/// exactly.
 pub fn real(ob: &Bound<'_, PyAny>) -> PyResult<Option<(f64, bool)>> {
     if let Ok(float) = ob.cast::<PyFloat>() {
         let value = float.value();
@@ -45,11 +44,7 @@ pub fn real(ob: &Bound<'_, PyAny>) -> PyResult<Option<(f64, bool)>> {
         }
     }
     let negative = ob.lt(0)?;
-    let value = ob.extract::<f64>().unwrap_or(if negative {
-        f64::NEG_INFINITY
-    } else {
-        f64::INFINITY
-    });
+    let value = ob.extract::<f64>().unwrap_or(if negative { f64::NEG_INFINITY } else { f64::INFINITY });
     Ok(Some((value, negative)))
 }
 
@@ -61,9 +56,7 @@ pub fn sensor_size(ob: &Bound<'_, PyAny>) -> PyResult<SensorSize> {
             type_name(ob)
         ))
     };
-    if ob.is_instance_of::<PyString>()
-        || ob.is_instance_of::<PyBytes>()
-        || ob.is_instance_of::<PyByteArray>()
+    if ob.is_instance_of::<PyString>() || ob.is_instance_of::<PyBytes>() || ob.is_instance_of::<PyByteArray>()
     {
         return Err(wrong_type());
     }
@@ -89,14 +82,10 @@ fn side(name: &str, ob: &Bound<'_, PyAny>) -> PyResult<usize> {
         )));
     };
     if int.lt(1)? {
-        return Err(PyValueError::new_err(format!(
-            "sensor_size: {name} must be at least 1, got {int}"
-        )));
+        return Err(PyValueError::new_err(format!("sensor_size: {name} must be at least 1, got {int}")));
     }
     int.extract().map_err(|_| {
-        PyMemoryError::new_err(format!(
-            "a frame of a sensor with {name} {int} cannot be allocated"
-        ))
+        PyMemoryError::new_err(format!("a frame of a sensor with {name} {int} cannot be allocated"))
     })
 }
 
@@ -115,10 +104,7 @@ struct KnownDtype {
 
 impl KnownDtype {
     fn new(descr: &Bound<'_, PyArrayDescr>) -> PyResult<Self> {
-        Ok(Self {
-            names: descr.getattr("names")?.unbind(),
-            descr: descr.clone().unbind(),
-        })
+        Ok(Self { names: descr.getattr("names")?.unbind(), descr: descr.clone().unbind() })
     }
 
     fn is(&self, descr: &Bound<'_, PyArrayDescr>) -> PyResult<bool> {
@@ -129,14 +115,8 @@ impl KnownDtype {
 impl Layouts {
     /// Knows `EVENT_DTYPE`.
     pub fn new(py: Python<'_>) -> PyResult<Self> {
-        let dtype = py
-            .import("frames2py._events")?
-            .getattr("EVENT_DTYPE")?
-            .cast_into::<PyArrayDescr>()?;
-        Ok(Self {
-            packed: KnownDtype::new(&dtype)?,
-            last: Mutex::new(None),
-        })
+        let dtype = py.import("frames2py._events")?.getattr("EVENT_DTYPE")?.cast_into::<PyArrayDescr>()?;
+        Ok(Self { packed: KnownDtype::new(&dtype)?, last: Mutex::new(None) })
     }
 
     /// Checks an argument's structure, without looking at any value.
@@ -152,10 +132,7 @@ impl Layouts {
         let layout = if self.packed.is(&descr)? {
             Layout::PACKED
         } else {
-            let mut last = self
-                .last
-                .lock_py_attached(py)
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut last = self.last.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
             match &*last {
                 Some((known, layout)) if known.is(&descr)? => *layout,
                 _ => {
@@ -167,19 +144,14 @@ impl Layouts {
         };
         if array.ndim() != 1 {
             let shape = PyTuple::new(py, array.shape())?;
-            return Err(PyTypeError::new_err(format!(
-                "events must be 1-D, got shape {shape}"
-            )));
+            return Err(PyTypeError::new_err(format!("events must be 1-D, got shape {shape}")));
         }
         if !array.is_c_contiguous() {
             return Err(PyTypeError::new_err(
                 "events must be C-contiguous, got a strided view: pass numpy.ascontiguousarray(events)",
             ));
         }
-        Ok(EventArray {
-            array: array.clone(),
-            layout,
-        })
+        Ok(EventArray { array: array.clone(), layout })
     }
 }
 
@@ -200,28 +172,17 @@ fn layout_of(descr: &Bound<'_, PyArrayDescr>) -> PyResult<Layout> {
         if found.is_equiv_to(&expected) && !found.has_subarray() {
             return Ok(offset);
         }
-        let text =
-            |d: &Bound<'_, PyArrayDescr>| -> PyResult<String> { d.getattr("str")?.extract() };
-        let got = if found.has_subarray() || found.has_fields() {
-            found.to_string()
-        } else {
-            text(&found)?
-        };
-        Err(PyTypeError::new_err(format!(
-            "events: field '{name}' must be {}, got {got}",
-            text(&expected)?
-        )))
+        let text = |d: &Bound<'_, PyArrayDescr>| -> PyResult<String> { d.getattr("str")?.extract() };
+        let got = if found.has_subarray() || found.has_fields() { found.to_string() } else { text(&found)? };
+        Err(PyTypeError::new_err(format!("events: field '{name}' must be {}, got {got}", text(&expected)?)))
     };
     let dtype = |code: &str| PyArrayDescr::new(py, code);
     let t = field("t", dtype("<u8")?)?;
     let x = field("x", dtype("<u2")?)?;
     let y = field("y", dtype("<u2")?)?;
     let p = field("p", dtype("u1")?)?;
-    Layout::new(descr.itemsize(), t, x, y, p).ok_or_else(|| {
-        PyTypeError::new_err(format!(
-            "events: a field reaches beyond the record of {descr}"
-        ))
-    })
+    Layout::new(descr.itemsize(), t, x, y, p)
+        .ok_or_else(|| PyTypeError::new_err(format!("events: a field reaches beyond the record of {descr}")))
 }
 
 /// An array of events with a structure that was checked.
@@ -238,8 +199,9 @@ impl<'py> EventArray<'py> {
 
     /// The records. They belong to the array, which is held as long as `self` is.
     pub fn events(&self) -> Events<'_> {
-        // SAFETY: the array is 1-D and C-contiguous and has the layout's itemsize, so it is readable for `len` records;
-        // the reference held by `self` keeps its memory. Other threads may write to it, which `Events` allows for.
+        // SAFETY: the array is 1-D and C-contiguous and has the layout's itemsize, so it is readable for
+        // `len` records; the reference held by `self` keeps its memory. Other threads may write to it, which
+        // `Events` allows for.
         unsafe { Events::from_raw(data_pointer(&self.array), self.array.len(), self.layout) }
     }
 

@@ -76,23 +76,14 @@ impl NativeKernel {
         py: Python<'py>,
         sensor_size: &Bound<'py, PyAny>,
     ) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyArrayDescr>)> {
-        let frame_type =
-            FrameType::native(py, self.0.spec(super::input::sensor_size(sensor_size)?));
-        Ok((
-            PyTuple::new(py, &frame_type.spec.shape)?,
-            frame_type.descr(py).clone(),
-        ))
+        let frame_type = FrameType::native(py, self.0.spec(super::input::sensor_size(sensor_size)?));
+        Ok((PyTuple::new(py, &frame_type.spec.shape)?, frame_type.descr(py).clone()))
     }
 
     fn init_state(&self, py: Python<'_>, sensor_size: &Bound<'_, PyAny>) -> PyResult<KernelState> {
         let sensor = super::input::sensor_size(sensor_size)?;
         let inner = Mutex::new((self.0.build(sensor)?, Block::default()));
-        Ok(KernelState {
-            config: self.0,
-            sensor,
-            layouts: Layouts::new(py)?,
-            inner,
-        })
+        Ok(KernelState { config: self.0, sensor, layouts: Layouts::new(py)?, inner })
     }
 
     fn begin_call(&self, py: Python<'_>, state: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -109,10 +100,7 @@ impl NativeKernel {
         let watermark = time("watermark", watermark)?;
         let this = self.state(state)?;
         let array = this.layouts.check(events)?;
-        let mut inner = this
-            .inner
-            .lock_py_attached(py)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut inner = this.inner.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
         let (kernel, block) = &mut *inner;
         let mut call = Call::scan(array.events(), this.sensor, block);
         let found = call.found();
@@ -156,11 +144,7 @@ impl NativeKernel {
             )));
         }
         let frame = frame_type.filled(py, |bytes| {
-            this.inner
-                .lock_py_attached(py)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0
-                .read(bytes, watermark)
+            this.inner.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner).0.read(bytes, watermark)
         })?;
         // NumPy's own assignment: converts, follows strides, refuses what is read-only.
         out.set_item(py.Ellipsis(), frame)
@@ -200,10 +184,7 @@ impl NativeKernel {
         work: impl FnOnce(&mut dyn Kernel, &mut Block) -> crate::error::Result<()>,
     ) -> PyResult<()> {
         let this = self.state(state)?;
-        let mut inner = this
-            .inner
-            .lock_py_attached(py)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut inner = this.inner.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
         let (kernel, block) = &mut *inner;
         Ok(work(&mut **kernel, block)?)
     }
@@ -222,13 +203,12 @@ fn time(name: &str, ob: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     };
     match int.extract::<u64>() {
         Ok(t) if t < TIMESTAMP_LIMIT => Ok(Some(t)),
-        _ => Err(PyValueError::new_err(format!(
-            "{name} must be in [0, 2**63), got {int}"
-        ))),
+        _ => Err(PyValueError::new_err(format!("{name} must be in [0, 2**63), got {int}"))),
     }
 }
 
-/// The `kernel` argument of whoever drives one: native if it is one of the seven as they are, else by the protocol.
+/// The `kernel` argument of whoever drives one: native if it is one of the seven as they are, else by the
+/// protocol.
 pub struct Driven {
     /// What drives it.
     pub kernel: Box<dyn Kernel>,
@@ -242,33 +222,19 @@ impl Driven {
     /// Checks the argument and makes the initial state.
     pub fn new(kernel: &Bound<'_, PyAny>, sensor: SensorSize) -> PyResult<Self> {
         let py = kernel.py();
-        let kernel = py
-            .import("frames2py.kernels._resolve")?
-            .getattr("resolve")?
-            .call1((kernel,))?;
+        let kernel = py.import("frames2py.kernels._resolve")?.getattr("resolve")?.call1((kernel,))?;
         if let Ok(native) = kernel.cast::<NativeKernel>() {
             let config = native.get().0;
             let frame_type = FrameType::native(py, config.spec(sensor));
-            return Ok(Self {
-                kernel: config.build(sensor)?,
-                frame_type,
-                python: None,
-            });
+            return Ok(Self { kernel: config.build(sensor)?, frame_type, python: None });
         }
         let (python, frame_type, driver) = PythonKernel::new(&kernel, sensor)?;
-        Ok(Self {
-            kernel: Box::new(driver),
-            frame_type,
-            python: Some(python),
-        })
+        Ok(Self { kernel: Box::new(driver), frame_type, python: Some(python) })
     }
 }
 
 /// Events of a call with what a Python kernel needs to see them as they came.
-pub fn with_events<R>(
-    array: &EventArray<'_>,
-    work: impl FnOnce(crate::event::Events<'_>) -> R,
-) -> R {
+pub fn with_events<R>(array: &EventArray<'_>, work: impl FnOnce(crate::event::Events<'_>) -> R) -> R {
     let origin: Py<PyAny> = array.array().clone().into_any().unbind();
     work(array.events().with_origin(&origin))
 }
@@ -279,10 +245,6 @@ pub fn accumulator(
     kernel: &Bound<'_, PyAny>,
 ) -> PyResult<(Accumulator, FrameType, Option<Arc<PythonKernel>>)> {
     let sensor = sensor_size(sensor)?;
-    let Driven {
-        kernel,
-        frame_type,
-        python,
-    } = Driven::new(kernel, sensor)?;
+    let Driven { kernel, frame_type, python } = Driven::new(kernel, sensor)?;
     Ok((Accumulator::new(sensor, kernel), frame_type, python))
 }

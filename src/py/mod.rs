@@ -1,7 +1,7 @@
 //! The extension module `frames2py._core`: thin PyO3 types over the core.
 //!
-//! Checking of arguments that belong to one call is done here, where the call arrives; whatever is naturally Python
-//! (dataclasses, the kernel protocol, readers, the command line) is in `python/frames2py`.
+//! Checking of arguments that belong to one call is done here, where the call arrives; whatever is naturally
+//! Python (dataclasses, the kernel protocol, readers, the command line) is in `python/frames2py`.
 
 mod accumulator;
 mod array;
@@ -17,9 +17,7 @@ use pyo3::prelude::*;
 impl From<Error> for PyErr {
     fn from(error: Error) -> Self {
         match error {
-            Error::Timestamp { .. } | Error::EmptySensor(_) => {
-                PyValueError::new_err(error.to_string())
-            }
+            Error::Timestamp { .. } | Error::EmptySensor(_) => PyValueError::new_err(error.to_string()),
             Error::OutOfMemory { .. } => PyMemoryError::new_err(error.to_string()),
             Error::NotProducer
             | Error::ProducerWaits
@@ -58,10 +56,7 @@ mod _core {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         // As Python spells it: 2.0.0-dev.0 is 2.0.0.dev0.
-        module.add(
-            "__version__",
-            env!("CARGO_PKG_VERSION").replace("-dev.", ".dev"),
-        )?;
+        module.add("__version__", env!("CARGO_PKG_VERSION").replace("-dev.", ".dev"))?;
         module.add("debug_build", cfg!(debug_assertions))
     }
 }

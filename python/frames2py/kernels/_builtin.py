@@ -50,7 +50,8 @@ class _Builtin:
         self._native.accumulate(events, state, watermark)
 
     def read(self, state: _core.KernelState, out: NDArray[Any], watermark: int | None) -> None:
-        """Writes the frame at ``watermark`` (µs or None) to ``out``, which must have the frame's shape (``ValueError``)."""
+        """Writes the frame at ``watermark`` (µs or None) to ``out``, which must have the frame's shape
+        (``ValueError``)."""
         self._native.read(state, out, watermark)
 
     def close_window(self, state: _core.KernelState) -> None:
@@ -118,9 +119,8 @@ def _native_bins(bins: int) -> int:
 class EventCount(_Builtin):
     """Counts events per pixel.
 
-    Frame: ``(H, W)`` uint32, windowed. Each in-bounds event adds 1 at its pixel, modulo 2**32. A window runs from one
-    publication of an Engine to the next; an Accumulator's runs from construction or ``reset()``.
-    """
+    Frame: ``(H, W)`` uint32, windowed. Each in-bounds event adds 1 at its pixel, modulo 2**32. A window runs
+    from one publication of an Engine to the next; an Accumulator's runs from construction or ``reset()``."""
 
     name = "event_count"
 
@@ -131,10 +131,9 @@ class EventCount(_Builtin):
 class Polarity(_Builtin):
     """Counts events per pixel and polarity.
 
-    Frame: ``(H, W, 2)`` uint32, windowed. Each in-bounds event adds 1 in channel 0 (OFF, ``p == 0``) or 1 (ON, any other
-    ``p``), modulo 2**32. A window runs from one publication of an Engine to the next; an Accumulator's runs from
-    construction or ``reset()``.
-    """
+    Frame: ``(H, W, 2)`` uint32, windowed. Each in-bounds event adds 1 in channel 0 (OFF, ``p == 0``) or 1
+    (ON, any other ``p``), modulo 2**32. A window runs from one publication of an Engine to the next; an
+    Accumulator's runs from construction or ``reset()``."""
 
     name = "polarity"
 
@@ -145,10 +144,9 @@ class Polarity(_Builtin):
 class TimeSurface(_Builtin):
     """Keeps the latest time per pixel: the surface of active events.
 
-    Frame: ``(H, W)`` uint64, running. The largest ``t`` of the pixel's events, in µs; 0 means that there was none (or only
-    events at time 0). See Lagorce et al., "HOTS: A Hierarchy of Event-Based Time-Surfaces for Pattern Recognition", TPAMI
-    2017, for what is made of it.
-    """
+    Frame: ``(H, W)`` uint64, running. The largest ``t`` of the pixel's events, in µs; 0 means that there was
+    none (or only events at time 0). See Lagorce et al., "HOTS: A Hierarchy of Event-Based Time-Surfaces for
+    Pattern Recognition", TPAMI 2017, for what is made of it."""
 
     name = "time_surface"
 
@@ -159,9 +157,9 @@ class TimeSurface(_Builtin):
 class ExpDecay(_Builtin):
     """Counts events on a surface that fades by a factor per call.
 
-    Frame: ``(H, W)`` float32, running, kept as float64. Each accepted call, an empty one included, multiplies the surface
-    by ``decay`` once, then adds 1 per in-bounds event. So the frame depends on how events are split into calls; for fading
-    in event time use :class:`TimestampDecay`.
+    Frame: ``(H, W)`` float32, running, kept as float64. Each accepted call, an empty one included, multiplies
+    the surface by ``decay`` once, then adds 1 per in-bounds event. So the frame depends on how events are
+    split into calls; for fading in event time use :class:`TimestampDecay`.
 
     Parameters
     ----------
@@ -195,10 +193,10 @@ class ExpDecay(_Builtin):
 class TimestampDecay(_Builtin):
     """Counts events on a surface that fades exponentially in event time.
 
-    Frame: ``(H, W)`` float32, running: ``D(T) = sum(exp(-(T - t_i) / tau_us))`` over the pixel's events, at the watermark
-    ``T``. Independent of the events' order and of how they are split into calls, up to rounding: within 1 unit in the last
-    place of the exact sum on ordinary workloads. Time differences are taken in integers, so absolute times of any size are
-    fine, and so are streams that run for days.
+    Frame: ``(H, W)`` float32, running: ``D(T) = sum(exp(-(T - t_i) / tau_us))`` over the pixel's events, at
+    the watermark ``T``. Independent of the events' order and of how they are split into calls, up to
+    rounding: within 1 unit in the last place of the exact sum on ordinary workloads. Time differences are
+    taken in integers, so absolute times of any size are fine, and so are streams that run for days.
 
     Parameters
     ----------
@@ -250,13 +248,14 @@ class _Temporal(_Builtin):
 class StackedHistogram(_Temporal):
     """Counts events per polarity and time bin.
 
-    Frame: ``(2, bins, H, W)`` uint32, running; axis 0 is polarity (0 OFF, 1 ON). Bin ``k`` is ``[k * bin_us, (k + 1) *
-    bin_us)`` of absolute event time. At watermark ``T``, with ``kT = T // bin_us``, index ``j`` shows bin ``kT - bins + j``: the
-    last ``bins`` completed bins, oldest first; the one in progress is never shown, and bins before time 0 are 0. Each in-bounds
-    event adds 1, modulo 2**32; late ones as long as their bin is shown. Order and batching never change a bit.
+    Frame: ``(2, bins, H, W)`` uint32, running; axis 0 is polarity (0 OFF, 1 ON). Bin ``k`` is ``[k * bin_us,
+    (k + 1) * bin_us)`` of absolute event time. At watermark ``T``, with ``kT = T // bin_us``, index ``j``
+    shows bin ``kT - bins + j``: the last ``bins`` completed bins, oldest first; the one in progress is never
+    shown, and bins before time 0 are 0. Each in-bounds event adds 1, modulo 2**32; late ones as long as their
+    bin is shown. Order and batching never change a bit.
 
-    See Gehrig and Scaramuzza, "Recurrent Vision Transformers for Object Detection with Event Cameras", CVPR 2023, for its
-    use.
+    See Gehrig and Scaramuzza, "Recurrent Vision Transformers for Object Detection with Event Cameras", CVPR
+    2023, for its use.
 
     Parameters
     ----------
@@ -282,15 +281,16 @@ class StackedHistogram(_Temporal):
 class VoxelGrid(_Temporal):
     """Adds up polarity, split linearly between the two time knots around each event.
 
-    Frame: ``(bins, H, W)`` float32, running. Knot ``k`` is at ``k * bin_us`` of absolute event time. At watermark ``T``, with
-    ``kT = T // bin_us``, index ``j`` shows knot ``kT - bins + 1 + j``. An event in one of the ``bins - 1`` completed bins between
-    the first and the last knot shown, at ``t = q * bin_us + r``, adds ``s * (bin_us - r)`` to the numerator of knot ``q`` and
-    ``s * r`` to that of knot ``q + 1``, with ``s`` +1 for ON and -1 for OFF. Numerators are exact integers, modulo 2**64; the frame
-    is ``float32(float64(numerator) / float64(bin_us))``. The first and the last knot get their inner side only. Late events count
-    as long as their bin is shown. Order and batching never change a bit.
+    Frame: ``(bins, H, W)`` float32, running. Knot ``k`` is at ``k * bin_us`` of absolute event time. At
+    watermark ``T``, with ``kT = T // bin_us``, index ``j`` shows knot ``kT - bins + 1 + j``. An event in one
+    of the ``bins - 1`` completed bins between the first and the last knot shown, at ``t = q * bin_us + r``,
+    adds ``s * (bin_us - r)`` to the numerator of knot ``q`` and ``s * r`` to that of knot ``q + 1``, with
+    ``s`` +1 for ON and -1 for OFF. Numerators are exact integers, modulo 2**64; the frame is
+    ``float32(float64(numerator) / float64(bin_us))``. The first and the last knot get their inner side only.
+    Late events count as long as their bin is shown. Order and batching never change a bit.
 
-    After Zhu et al., "Unsupervised Event-Based Learning of Optical Flow, Depth, and Egomotion", CVPR 2019, with knots on
-    a fixed grid of event time instead of one stretched to each batch.
+    After Zhu et al., "Unsupervised Event-Based Learning of Optical Flow, Depth, and Egomotion", CVPR 2019,
+    with knots on a fixed grid of event time instead of one stretched to each batch.
 
     Parameters
     ----------

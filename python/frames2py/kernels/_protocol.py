@@ -16,11 +16,10 @@ __all__ = ["Kernel"]
 class Kernel(Protocol):
     """What an Engine or an Accumulator needs of a kernel. Any object with these members is one.
 
-    A kernel object holds parameters; what it accumulates is in the state that it makes. Its methods are called on the
-    thread that ingests (``reset`` and the publication of ``stop()``: on the thread that asks for those), one at a time for
-    one state. What a method raises comes out of the call that led to it. A kernel must not call back into the Engine that
-    runs it, except to read from it.
-    """
+    A kernel object holds parameters; what it accumulates is in the state that it makes. Its methods are
+    called on the thread that ingests (``reset`` and the publication of ``stop()``: on the thread that asks
+    for those), one at a time for one state. What a method raises comes out of the call that led to it. A
+    kernel must not call back into the Engine that runs it, except to read from it."""
 
     @property
     def name(self) -> str:
@@ -28,7 +27,8 @@ class Kernel(Protocol):
         ...
 
     def output_spec(self, sensor_size: tuple[int, int]) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """Shape and dtype of its frames for a sensor of ``(width, height)``. The dtype must not hold Python objects."""
+        """Shape and dtype of its frames for a sensor of ``(width, height)``. The dtype must not hold Python
+        objects."""
         ...
 
     def init_state(self, sensor_size: tuple[int, int]) -> Any:
@@ -42,13 +42,13 @@ class Kernel(Protocol):
     def accumulate(self, events: EventArray, state: Any, watermark: int | None) -> None:
         """Takes in the in-bounds events of a call; not called when there are none.
 
-        ``events`` is the caller's own array if all of it is in bounds (treat it as read-only and do not keep it), else a new
-        one of the same dtype. ``watermark``, in µs, already includes this call.
-        """
+        ``events`` is the caller's own array if all of it is in bounds (treat it as read-only and do not keep
+        it), else a new one of the same dtype. ``watermark``, in µs, already includes this call."""
         ...
 
     def read(self, state: Any, out: NDArray[Any], watermark: int | None) -> None:
-        """Writes the whole frame at ``watermark`` to ``out``, whose content is not defined, and leaves the state as it is.
+        """Writes the whole frame at ``watermark`` to ``out``, whose content is not defined, and leaves the
+        state as it is.
 
         ``watermark`` may be later than the one of the events; it is None before the first in-bounds event.
         """

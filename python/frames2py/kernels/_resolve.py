@@ -17,27 +17,28 @@ _METHODS = frozenset(name for name in vars(Kernel) if not name.startswith("_") a
 def resolve(kernel: object) -> _core.NativeKernel | Kernel:
     """The compiled kernel if the argument is one of the seven as they are, else the object itself.
 
-    A subclass, and an instance with a method of its own, is driven through its methods like any other Python kernel.
-    """
+    A subclass, and an instance with a method of its own, is driven through its methods like any other Python
+    kernel."""
     if isinstance(kernel, str):
         if kernel not in _NAMED:
             names = ", ".join(repr(name) for name in _NAMED)
             raise ValueError(
-                f"kernel: no kernel is named {kernel!r}; the names are {names}. Kernels with parameters are passed as"
-                " instances, such as ExpDecay(0.9)"
+                f"kernel: no kernel is named {kernel!r}; the names are {names}."
+                " Kernels with parameters are passed as instances, such as ExpDecay(0.9)"
             )
         return _NAMED[kernel]()._native
     if isinstance(kernel, type):
         raise TypeError(
-            f"kernel must be an instance, got the class {kernel.__name__}: instantiate it, as in {kernel.__name__}(...)"
+            f"kernel must be an instance, got the class {kernel.__name__}:"
+            f" instantiate it, as in {kernel.__name__}(...)"
         )
     if type(kernel) in BUILTIN and _METHODS.isdisjoint(vars(kernel)):
         return kernel._native  # type: ignore[attr-defined, no-any-return]
     missing = sorted(name for name in _METHODS if not callable(getattr(kernel, name, None)))
     if missing:
         raise TypeError(
-            f"kernel must be a name or have the methods of frames2py.kernels.Kernel, got {type(kernel).__name__}"
-            f" without {', '.join(missing)}"
+            "kernel must be a name or have the methods of frames2py.kernels.Kernel,"
+            f" got {type(kernel).__name__} without {', '.join(missing)}"
         )
     return kernel  # type: ignore[return-value]
 
