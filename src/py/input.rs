@@ -8,7 +8,7 @@ use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMet
 use pyo3::exceptions::{PyMemoryError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
-use pyo3::types::{PyBool, PyByteArray, PyBytes, PyFloat, PyInt, PySequence, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyString, PyTuple};
 use std::sync::{Mutex, PoisonError};
 
 fn type_name(ob: &Bound<'_, PyAny>) -> String {
@@ -50,43 +50,33 @@ pub fn real(ob: &Bound<'_, PyAny>) -> PyResult<Option<(f64, bool)>> {
 
 /// `sensor_size`: a pair of positive integers `(width, height)`.
 pub fn sensor_size(ob: &Bound<'_, PyAny>) -> PyResult<SensorSize> {
-    let wrong_type = || {
-        PyTypeError::new_err(format!(
-            "sensor_size must be a pair of integers (width, height), got {}",
-            type_name(ob)
-        ))
-    };
-    if ob.is_instance_of::<PyString>() || ob.is_instance_of::<PyBytes>() || ob.is_instance_of::<PyByteArray>()
-    {
-        return Err(wrong_type());
+    let expected = "sensor_size must be a pair of integers (width, height), each at least 1";
+    let wrong = |found: String| format!("{expected}: {found}, got {}", shown(ob));
+    let is_sequence = ob.hasattr("__getitem__")? && !ob.hasattr("keys")? && ob.len().is_ok();
+    if !is_sequence || ob.is_instance_of::<PyString>() || ob.is_instance_of::<PyBytes>() {
+        return Err(PyTypeError::new_err(wrong(format!("{} is no pair", type_name(ob)))));
     }
-    let sides: Vec<Bound<'_, PyAny>> = match ob.cast::<PySequence>() {
-        Ok(sequence) => sequence.try_iter()?.collect::<PyResult<_>>()?,
-        Err(_) => return Err(wrong_type()),
-    };
+    let sides = ob.try_iter()?.collect::<PyResult<Vec<_>>>()?;
     let [width, height] = sides.as_slice() else {
-        return Err(PyValueError::new_err(format!(
-            "sensor_size must have two values (width, height), got {}",
-            sides.len()
-        )));
+        return Err(PyValueError::new_err(wrong(format!("there are {} values", sides.len()))));
     };
-    SensorSize::new(side("width", width)?, side("height", height)?).map_err(PyErr::from)
+    let side = |name: &str, value: &Bound<'_, PyAny>| -> PyResult<usize> {
+        let Some(int) = integer(value) else {
+            return Err(PyTypeError::new_err(wrong(format!("{name} is a {}", type_name(value)))));
+        };
+        if int.lt(1)? {
+            return Err(PyValueError::new_err(wrong(format!("{name} is {int}"))));
+        }
+        int.extract().map_err(|_| {
+            PyMemoryError::new_err(format!("sensor_size: a frame of {} cannot be allocated", shown(ob)))
+        })
+    };
+    Ok(SensorSize::new(side("width", width)?, side("height", height)?)?)
 }
 
-fn side(name: &str, ob: &Bound<'_, PyAny>) -> PyResult<usize> {
-    let Some(int) = integer(ob) else {
-        return Err(PyTypeError::new_err(format!(
-            "sensor_size: {name} must be an integer, got {} ({})",
-            ob.repr()?,
-            type_name(ob)
-        )));
-    };
-    if int.lt(1)? {
-        return Err(PyValueError::new_err(format!("sensor_size: {name} must be at least 1, got {int}")));
-    }
-    int.extract().map_err(|_| {
-        PyMemoryError::new_err(format!("a frame of a sensor with {name} {int} cannot be allocated"))
-    })
+/// An argument as it is shown in a message.
+fn shown(ob: &Bound<'_, PyAny>) -> String {
+    ob.repr().map_or_else(|_| type_name(ob), |repr| repr.to_string())
 }
 
 /// What dtypes were found to be, so that a stream of like arrays is looked into once.

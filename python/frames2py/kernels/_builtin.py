@@ -123,9 +123,7 @@ class EventCount(_Builtin):
     from one publication of an Engine to the next; an Accumulator's runs from construction or ``reset()``."""
 
     name = "event_count"
-
-    def __init__(self) -> None:
-        self._native = _core.NativeKernel.event_count()
+    _native = _core.NativeKernel.event_count()
 
 
 class Polarity(_Builtin):
@@ -136,9 +134,7 @@ class Polarity(_Builtin):
     Accumulator's runs from construction or ``reset()``."""
 
     name = "polarity"
-
-    def __init__(self) -> None:
-        self._native = _core.NativeKernel.polarity()
+    _native = _core.NativeKernel.polarity()
 
 
 class TimeSurface(_Builtin):
@@ -149,9 +145,7 @@ class TimeSurface(_Builtin):
     Pattern Recognition", TPAMI 2017, for what is made of it."""
 
     name = "time_surface"
-
-    def __init__(self) -> None:
-        self._native = _core.NativeKernel.time_surface()
+    _native = _core.NativeKernel.time_surface()
 
 
 class ExpDecay(_Builtin):
