@@ -47,6 +47,13 @@ class Snapshot:
     frame: NDArray[Any]
     meta: SnapshotMeta
 
+    def __eq__(self, other: object) -> bool:
+        # What a dataclass makes of an array differs between Python versions, and mostly raises.
+        if not isinstance(other, Snapshot):
+            return NotImplemented
+        same_frame = self.frame is other.frame or np.array_equal(self.frame, other.frame)
+        return same_frame and self.meta == other.meta
+
     def copy(self, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """The frame in memory that is yours.
 

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Format, lints and tests of the crate; the core needs no Python.
+source "$(dirname "$0")/lib.sh"
+
+say "cargo fmt"
+cargo fmt --check
+say "cargo clippy, core"
+cargo clippy --all-targets -- --deny warnings
+say "cargo clippy, bindings"
+cargo clippy --all-targets --features python,pyo3/abi3-py311 -- --deny warnings
+say "cargo test"
+cargo test
+say "cargo doc"
+RUSTDOCFLAGS="--deny warnings" cargo doc --no-deps --document-private-items
