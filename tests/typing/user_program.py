@@ -1,0 +1,138 @@
+"""What a user's program looks like to a type checker: it uses every public name, and it runs."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import frames2py
+from frames2py import (
+    EVENT_DTYPE,
+    Accumulator,
+    Engine,
+    EngineStats,
+    EventCount,
+    ExpDecay,
+    Polarity,
+    SnapshotMeta,
+    StackedHistogram,
+    TimestampDecay,
+    TimeSurface,
+    VoxelGrid,
+    kernels,
+    publish,
+)
+from frames2py.kernels import Kernel
+from frames2py.publish import ImmutablePublisher, Snapshot, SnapshotPublisher
+
+
+class Latest:
+    """A kernel of the user's own: the number of events of the last call."""
+
+    name = "latest"
+
+    def output_spec(self, sensor_size: tuple[int, int]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        return (1,), np.dtype(np.int64)
+
+    def init_state(self, sensor_size: tuple[int, int]) -> NDArray[np.int64]:
+        return np.zeros(1, np.int64)
+
+    def begin_call(self, state: NDArray[np.int64]) -> None:
+        state[0] = 0
+
+    def accumulate(
+        self, events: NDArray[np.void], state: NDArray[np.int64], watermark: int | None
+    ) -> None:
+        state[0] = len(events)
+
+    def read(self, state: NDArray[np.int64], out: NDArray[Any], watermark: int | None) -> None:
+        out[:] = state
+
+    def close_window(self, state: NDArray[np.int64]) -> None:
+        pass
+
+    def reset(self, state: NDArray[np.int64]) -> None:
+        state[0] = 0
+
+
+def all_kernels() -> list[Kernel]:
+    return [
+        EventCount(),
+        Polarity(),
+        TimeSurface(),
+        ExpDecay(0.9),
+        TimestampDecay(tau_us=1e4),
+        StackedHistogram(bins=3, bin_us=1000),
+        VoxelGrid(bins=3, bin_us=1000),
+        Latest(),
+    ]
+
+
+def parameters() -> tuple[float, float, int, int]:
+    histogram = StackedHistogram(bins=3, bin_us=1000)
+    return ExpDecay(0.9).decay, TimestampDecay(1.0).tau_us, histogram.bins, histogram.bin_us
+
+
+def by_hand(kernel: Kernel, events: NDArray[np.void]) -> NDArray[Any]:
+    size = (4, 3)
+    shape, dtype = kernel.output_spec(size)
+    state = kernel.init_state(size)
+    kernel.begin_call(state)
+    kernel.accumulate(events, state, 0)
+    out = np.empty(shape, dtype)
+    kernel.read(state, out, 0)
+    kernel.close_window(state)
+    kernel.reset(state)
+    return out
+
+
+def publish_something() -> Snapshot | None:
+    publisher: SnapshotPublisher = ImmutablePublisher((2, 2), np.float32)
+    frame = publisher.begin_write()
+    frame[:] = 1
+    publisher.end_write(SnapshotMeta(watermark=None, sequence=1))
+    latest = publisher.read()
+    publisher.reset()
+    return latest
+
+
+def main() -> None:
+    events: NDArray[np.void] = np.zeros(5, dtype=EVENT_DTYPE)
+    for kernel in all_kernels():
+        engine = Engine((4, 3), kernel, snapshot_interval_ms=0)
+        seen: list[Snapshot | None] = []
+        waiter = threading.Thread(
+            target=lambda engine=engine, seen=seen: seen.append(engine.wait_for_newer(None, timeout=60.0))
+        )
+        waiter.start()
+        engine.ingest(events)
+        waiter.join()
+        snapshot = engine.snapshot()
+        assert snapshot is not None and seen == [snapshot]
+        meta: SnapshotMeta = snapshot.meta
+        watermark: int | None = meta.watermark
+        sequence: int = meta.sequence
+        copied: NDArray[Any] = snapshot.copy(out=snapshot.copy())
+        stats: EngineStats = engine.stats
+        assert (watermark, sequence, stats.events_ingested) == (0, 1, 5)
+        assert stats.snapshots_published == 1 and stats.events_out_of_bounds == 0 and stats.uptime_ns > 0
+        assert copied.shape == snapshot.frame.shape
+        assert by_hand(kernel, events).shape == copied.shape
+        engine.stop()
+        engine.reset()
+        engine.start()
+    accumulator = Accumulator((4, 3), "polarity")
+    accumulator.accumulate(events)
+    counts: NDArray[Any] = accumulator.read()
+    assert counts.sum() == 5 and accumulator.watermark == 0 and accumulator.events_out_of_bounds == 0
+    accumulator.reset()
+    assert publish_something() is not None and len(parameters()) == 4
+    assert kernels.VoxelGrid is VoxelGrid and publish.Snapshot is Snapshot
+    print(frames2py.__version__)
+
+
+if __name__ == "__main__":
+    main()
