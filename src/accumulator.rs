@@ -1,7 +1,7 @@
 //! Events into one kernel, synchronously: what `Accumulator` is, and the heart of `Engine`.
 
 use crate::error::{Error, Result};
-use crate::event::{Block, Call, Events, Scan, TIMESTAMP_LIMIT};
+use crate::event::{Block, Call, Events, Found};
 use crate::geometry::SensorSize;
 use crate::kernels::Kernel;
 
@@ -20,21 +20,23 @@ impl Accumulator {
         Self { sensor, kernel, block: Block::default(), watermark: None, out_of_bounds: 0 }
     }
 
-    /// Takes a call in, or rejects it whole: all events are looked at before anything changes.
-    pub fn accumulate(&mut self, events: Events<'_>) -> Result<Scan> {
-        let mut call = Call::scan(events, self.sensor, &mut self.block);
-        let scan = call.found();
-        if scan.largest >= TIMESTAMP_LIMIT {
-            return Err(Error::Timestamp { t: scan.largest });
-        }
-        call.raise_watermark(self.watermark);
-        self.kernel.begin_call()?;
-        if scan.in_bounds() > 0 {
-            self.kernel.accumulate(&mut call)?;
-            self.watermark = Some(call.watermark());
-        }
-        self.out_of_bounds += scan.out_of_bounds;
-        Ok(scan)
+    /// Takes a call in, or rejects it whole: all timestamps are looked at before anything changes.
+    pub fn accumulate(&mut self, events: Events<'_>) -> Result<Found> {
+        let Self { kernel, block, watermark, .. } = self;
+        let mut call = Call::check(events, self.sensor, block).map_err(|t| Error::Timestamp { t })?;
+        kernel.begin_call()?;
+        let found = if let Some(whole) = kernel.whole_calls() {
+            let found = call.count();
+            if let Some(latest) = found.latest {
+                whole.accumulate(call.events(), found, watermark.map_or(latest, |w| w.max(latest)))?;
+            }
+            found
+        } else {
+            call.for_each_block(|columns, latest| kernel.accumulate(columns, latest))?
+        };
+        self.watermark = (*watermark).max(found.latest);
+        self.out_of_bounds += found.out_of_bounds;
+        Ok(found)
     }
 
     /// The kernel.

@@ -235,10 +235,10 @@ impl<V: Default> Engine<V> {
         if state.spare.is_none() {
             state.spare = Some(self.pool.take()?);
         }
-        let scan = state.accumulator.accumulate(events)?;
-        state.pending |= scan.in_bounds() > 0;
-        state.counts[0] += scan.events;
-        state.counts[1] += scan.out_of_bounds;
+        let found = state.accumulator.accumulate(events)?;
+        state.pending |= found.in_bounds() > 0;
+        state.counts[0] += found.events;
+        state.counts[1] += found.out_of_bounds;
         let now = Instant::now();
         if state.last_publication.is_none_or(|last| now.duration_since(last) >= self.interval) {
             self.publish(state, now)
@@ -266,7 +266,7 @@ impl<V: Default> Engine<V> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::Call;
+    use crate::event::Columns;
     use crate::kernels::Config;
     use std::thread;
 
@@ -349,7 +349,7 @@ mod tests {
         fn spec(&self) -> &Spec {
             &self.0
         }
-        fn accumulate(&mut self, _call: &mut Call<'_>) -> Result<()> {
+        fn accumulate(&mut self, _events: Columns<'_>, _latest: u64) -> Result<()> {
             self.1 += 1;
             assert!(self.1 < 2, "out of order");
             Ok(())

@@ -152,30 +152,34 @@ impl<'a> Events<'a> {
 
 const RAW: usize = BLOCK * Layout::PACKED.stride;
 
-/// What one pass over a call's events finds, before anything is changed.
+/// What is found of a call's events, or of a stretch of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Scan {
-    /// Events of the call, out-of-bounds ones included.
+pub struct Found {
+    /// Events, out-of-bounds ones included.
     pub events: u64,
     /// Events outside the sensor.
     pub out_of_bounds: u64,
     /// The largest `t` of the events inside the sensor.
     pub latest: Option<u64>,
-    /// The largest `t` of all events.
-    pub largest: u64,
 }
 
-impl Scan {
+impl Found {
     /// Events inside the sensor.
     pub fn in_bounds(&self) -> u64 {
         self.events - self.out_of_bounds
+    }
+
+    fn add(&mut self, other: Self) {
+        self.events += other.events;
+        self.out_of_bounds += other.out_of_bounds;
+        self.latest = self.latest.max(other.latest);
     }
 }
 
 /// The in-bounds events of a stretch of a call, as columns of equal length in private memory.
 #[derive(Clone, Copy)]
 pub struct Columns<'a> {
-    /// Timestamps, µs.
+    /// Timestamps, µs, below 2^63.
     pub t: &'a [u64],
     /// Row-major pixel indices, each below the sensor's number of pixels.
     pub pixel: &'a [u32],
@@ -205,69 +209,73 @@ impl Default for Block {
 }
 
 impl Block {
-    /// Copies the records of `range` (at most [`BLOCK`]) and keeps those inside `sensor`.
-    fn load(&mut self, events: &Events<'_>, range: Range<usize>, sensor: SensorSize) -> Scan {
-        assert!(range.len() <= BLOCK);
-        let mut scan = Scan { events: range.len() as u64, ..Scan::default() };
-        let (mut n, mut latest) = (0, 0);
-        events.for_each(range, &mut self.raw, |t, x, y, p| {
+    /// Copies the records of `range` (at most [`BLOCK`]) and keeps those inside `sensor`. Also returns the largest `t` of
+    /// all of them.
+    fn load(&mut self, events: &Events<'_>, range: Range<usize>, sensor: SensorSize) -> (Found, u64) {
+        let count = range.len();
+        assert!(count <= BLOCK);
+        let Self { raw, t: ts, pixel: pixels, p: ps, len } = self;
+        let (mut n, mut largest) = (0, 0);
+        events.for_each(range, raw, |t, x, y, p| {
             let index = sensor.index(x, y);
-            // Written in any case, kept only if inside: no branch to mispredict. `n < BLOCK` as the range is
-            // no longer.
-            self.t[n] = t;
-            self.pixel[n] = index.unwrap_or(0);
-            self.p[n] = p;
+            // Written in any case, kept only if inside: no branch to mispredict. `n % BLOCK` is `n`, as the range is no
+            // longer than the block.
+            ts[n % BLOCK] = t;
+            pixels[n % BLOCK] = index.unwrap_or(0);
+            ps[n % BLOCK] = p;
             n += usize::from(index.is_some());
-            latest = if index.is_some() { latest.max(t) } else { latest };
-            scan.largest = scan.largest.max(t);
+            largest = t.max(largest);
         });
-        self.len = n;
-        scan.out_of_bounds = scan.events - n as u64;
-        scan.latest = (n > 0).then_some(latest);
-        scan
+        *len = n;
+        let latest = if n == count { largest } else { ts[..n].iter().copied().max().unwrap_or(0) };
+        let out_of_bounds = (count - n) as u64;
+        (Found { events: count as u64, out_of_bounds, latest: (n > 0).then_some(latest) }, largest)
     }
 
     fn columns(&self) -> Columns<'_> {
         let n = self.len;
         Columns { t: &self.t[..n], pixel: &self.pixel[..n], p: &self.p[..n] }
     }
+
+    /// Where another thread changed the records after they were checked, times may be too large by now.
+    #[cold]
+    fn drop_invalid(&mut self) {
+        let mut n = 0;
+        for i in 0..self.len {
+            if self.t[i] < TIMESTAMP_LIMIT {
+                (self.t[n], self.pixel[n], self.p[n]) = (self.t[i], self.pixel[i], self.p[i]);
+                n += 1;
+            }
+        }
+        self.len = n;
+    }
 }
 
-/// One accepted call on its way into a kernel: scanned, and not yet accumulated.
+/// The events of one call whose timestamps were checked, and nothing else yet.
 pub struct Call<'a> {
     events: Events<'a>,
     sensor: SensorSize,
     block: &'a mut Block,
-    scan: Scan,
-    watermark: u64,
+    /// What `block` holds, if that is the whole call.
+    loaded: Option<Found>,
 }
 
 impl<'a> Call<'a> {
-    /// Looks at all events once and changes nothing but `block`.
-    pub fn scan(events: Events<'a>, sensor: SensorSize, block: &'a mut Block) -> Self {
+    /// Looks at all timestamps and changes nothing but `block`. Fails with the largest one if that is out of range.
+    pub fn check(events: Events<'a>, sensor: SensorSize, block: &'a mut Block) -> Result<Self, u64> {
         let len = events.len();
-        let scan = if len <= BLOCK {
-            block.load(&events, 0..len, sensor)
+        let (loaded, largest) = if len <= BLOCK {
+            let (found, largest) = block.load(&events, 0..len, sensor);
+            (Some(found), largest)
         } else {
-            let mut scan = Scan { events: len as u64, ..Scan::default() };
-            let (mut inside, mut latest) = (0, 0);
-            events.for_each(0..len, &mut block.raw, |t, x, y, _| {
-                let is_inside = sensor.index(x, y).is_some();
-                inside += u64::from(is_inside);
-                latest = if is_inside { latest.max(t) } else { latest };
-                scan.largest = scan.largest.max(t);
-            });
-            scan.out_of_bounds = scan.events - inside;
-            scan.latest = (inside > 0).then_some(latest);
-            scan
+            let mut largest = 0;
+            events.for_each(0..len, &mut block.raw, |t, _, _, _| largest = t.max(largest));
+            (None, largest)
         };
-        let watermark = scan.latest.unwrap_or(0);
-        Self { events, sensor, block, scan, watermark }
-    }
-
-    /// What the scan found.
-    pub fn found(&self) -> Scan {
-        self.scan
+        if largest >= TIMESTAMP_LIMIT {
+            return Err(largest);
+        }
+        Ok(Self { events, sensor, block, loaded })
     }
 
     /// The records themselves.
@@ -275,49 +283,43 @@ impl<'a> Call<'a> {
         self.events
     }
 
-    /// Lifts the call's watermark to one from before it.
-    pub fn raise_watermark(&mut self, earlier: Option<u64>) {
-        self.watermark = self.watermark.max(earlier.unwrap_or(0));
+    /// The sensor.
+    pub fn sensor(&self) -> SensorSize {
+        self.sensor
     }
 
-    /// The largest in-bounds `t` up to and including this call. No event handed to a kernel is later.
-    pub fn watermark(&self) -> u64 {
-        self.watermark
+    /// Counts the events without handing them to anybody.
+    pub fn count(&mut self) -> Found {
+        self.for_each_block(|_, _| Ok::<_, std::convert::Infallible>(())).unwrap_or_default()
     }
 
-    /// Hands the in-bounds events to `f`, a block at a time, in order.
-    ///
-    /// Where another thread changed the records after the scan, an event may come out with a changed time; it
-    /// is dropped if that is later than the watermark, which kernels rely on.
-    pub fn for_each_block(&mut self, mut f: impl FnMut(Columns<'_>)) {
+    /// Hands the in-bounds events to `f`, a block at a time, in order; blocks without any are left out. `f` is also given
+    /// the largest time of its block.
+    pub fn for_each_block<E>(
+        &mut self,
+        mut f: impl FnMut(Columns<'_>, u64) -> Result<(), E>,
+    ) -> Result<Found, E> {
+        if let Some(found) = self.loaded {
+            if let Some(latest) = found.latest {
+                f(self.block.columns(), latest)?;
+            }
+            return Ok(found);
+        }
         let len = self.events.len();
-        if len <= BLOCK {
-            // Already loaded by the scan.
-            f(self.block.columns());
-            return;
-        }
+        let mut total = Found::default();
         for start in (0..len).step_by(BLOCK) {
-            let range = start..len.min(start + BLOCK);
-            let scan = self.block.load(&self.events, range, self.sensor);
-            if scan.latest.is_some_and(|t| t > self.watermark) {
-                self.block.drop_later_than(self.watermark);
+            let (mut found, largest) =
+                self.block.load(&self.events, start..len.min(start + BLOCK), self.sensor);
+            if largest >= TIMESTAMP_LIMIT {
+                self.block.drop_invalid();
+                found.latest = self.block.columns().t.iter().copied().max();
             }
-            f(self.block.columns());
-        }
-    }
-}
-
-impl Block {
-    #[cold]
-    fn drop_later_than(&mut self, watermark: u64) {
-        let mut n = 0;
-        for i in 0..self.len {
-            if self.t[i] <= watermark {
-                (self.t[n], self.pixel[n], self.p[n]) = (self.t[i], self.pixel[i], self.p[i]);
-                n += 1;
+            if let Some(latest) = found.latest {
+                f(self.block.columns(), latest)?;
             }
+            total.add(found);
         }
-        self.len = n;
+        Ok(total)
     }
 }
 
@@ -346,21 +348,23 @@ mod tests {
         // SAFETY: `bytes` holds `count` records and outlives the call.
         let raw = unsafe { Events::from_raw(bytes.as_ptr(), count, layout) };
         let mut block = Block::default();
-        let mut call = Call::scan(raw, sensor, &mut block);
+        let mut call = Call::check(raw, sensor, &mut block).unwrap();
+        let mut seen = Vec::new();
+        let found = call
+            .for_each_block(|c, latest| {
+                assert_eq!(c.t.iter().max(), Some(&latest));
+                for i in 0..c.t.len() {
+                    seen.push((c.t[i], c.pixel[i], c.p[i]));
+                }
+                Ok::<_, ()>(())
+            })
+            .unwrap();
+        assert_eq!(call.count(), found);
 
         let inside: Vec<_> = events.iter().filter(|e| e.1 < 7 && e.2 < 5).collect();
-        let scan = call.found();
-        assert_eq!(scan.events, count as u64);
-        assert_eq!(scan.in_bounds(), inside.len() as u64);
-        assert_eq!(scan.latest, inside.iter().map(|e| e.0).max());
-        assert_eq!(scan.largest, events.iter().map(|e| e.0).max().unwrap_or(0));
-
-        let mut seen = Vec::new();
-        call.for_each_block(|c| {
-            for i in 0..c.t.len() {
-                seen.push((c.t[i], c.pixel[i], c.p[i]));
-            }
-        });
+        assert_eq!(found.events, count as u64);
+        assert_eq!(found.in_bounds(), inside.len() as u64);
+        assert_eq!(found.latest, inside.iter().map(|e| e.0).max());
         let expected: Vec<_> =
             inside.iter().map(|&&(t, x, y, p)| (t, u32::from(y) * 7 + u32::from(x), p)).collect();
         assert_eq!(seen, expected);
@@ -390,11 +394,26 @@ mod tests {
     }
 
     #[test]
-    fn events_that_grew_later_after_the_scan_are_dropped() {
+    fn one_time_out_of_range_anywhere_rejects_the_call() {
+        let sensor = SensorSize::new(4, 1).unwrap();
+        for count in [1, BLOCK, BLOCK + 1, 3 * BLOCK] {
+            for bad in [0, count / 2, count - 1] {
+                let mut events = vec![(5, 9, 9, 1); count];
+                events[bad].0 = TIMESTAMP_LIMIT + 3;
+                let bytes = records(&events, Layout::PACKED);
+                let mut block = Block::default();
+                let checked = Call::check(Events::packed(&bytes), sensor, &mut block);
+                assert_eq!(checked.err(), Some(TIMESTAMP_LIMIT + 3));
+            }
+        }
+    }
+
+    #[test]
+    fn events_that_changed_after_the_check_are_dropped() {
         let mut block = Block::default();
-        let bytes = records(&[(5, 0, 0, 1), (9, 1, 0, 1), (6, 2, 0, 0)], Layout::PACKED);
+        let bytes = records(&[(5, 0, 0, 1), (TIMESTAMP_LIMIT, 1, 0, 1), (6, 2, 0, 0)], Layout::PACKED);
         block.load(&Events::packed(&bytes), 0..3, SensorSize::new(4, 1).unwrap());
-        block.drop_later_than(6);
+        block.drop_invalid();
         assert_eq!(block.columns().t, &[5, 6]);
         assert_eq!(block.columns().pixel, &[0, 2]);
         assert_eq!(block.columns().p, &[1, 0]);

@@ -3,7 +3,7 @@
 
 use super::{Kernel, STATE};
 use crate::error::Result;
-use crate::event::Call;
+use crate::event::Columns;
 use crate::publish::{Memory, Spec};
 
 /// `(H, W)` uint32: +1 per event, modulo 2^32.
@@ -40,14 +40,12 @@ impl Kernel for EventCount {
         &self.spec
     }
 
-    fn accumulate(&mut self, call: &mut Call<'_>) -> Result<()> {
+    fn accumulate(&mut self, events: Columns<'_>, _latest: u64) -> Result<()> {
         let counts = self.counts.as_mut_slice::<u32>();
-        call.for_each_block(|events| {
-            for &pixel in events.pixel {
-                let count = &mut counts[pixel as usize];
-                *count = count.wrapping_add(1);
-            }
-        });
+        for &pixel in events.pixel {
+            let count = &mut counts[pixel as usize];
+            *count = count.wrapping_add(1);
+        }
         Ok(())
     }
 
@@ -75,14 +73,12 @@ impl Kernel for Polarity {
         &self.spec
     }
 
-    fn accumulate(&mut self, call: &mut Call<'_>) -> Result<()> {
-        let counts = self.counts.as_mut_slice::<u32>();
-        call.for_each_block(|events| {
-            for (&pixel, &p) in events.pixel.iter().zip(events.p) {
-                let count = &mut counts[2 * pixel as usize + usize::from(p != 0)];
-                *count = count.wrapping_add(1);
-            }
-        });
+    fn accumulate(&mut self, events: Columns<'_>, _latest: u64) -> Result<()> {
+        let counts = self.counts.as_mut_slice::<[u32; 2]>();
+        for (&pixel, &p) in events.pixel.iter().zip(events.p) {
+            let count = &mut counts[pixel as usize][usize::from(p != 0)];
+            *count = count.wrapping_add(1);
+        }
         Ok(())
     }
 

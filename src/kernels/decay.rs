@@ -7,7 +7,7 @@
 
 use super::{Kernel, STATE};
 use crate::error::Result;
-use crate::event::Call;
+use crate::event::Columns;
 use crate::geometry::SensorSize;
 use crate::publish::{Memory, Spec};
 
@@ -61,14 +61,12 @@ impl Kernel for ExpDecay {
         Ok(())
     }
 
-    fn accumulate(&mut self, call: &mut Call<'_>) -> Result<()> {
+    fn accumulate(&mut self, events: Columns<'_>, _latest: u64) -> Result<()> {
         let one = 1.0 / self.scale;
         let stored = self.stored.as_mut_slice::<f64>();
-        call.for_each_block(|events| {
-            for &pixel in events.pixel {
-                stored[pixel as usize] += one;
-            }
-        });
+        for &pixel in events.pixel {
+            stored[pixel as usize] += one;
+        }
         Ok(())
     }
 
@@ -119,16 +117,15 @@ impl Kernel for TimestampDecay {
         &self.spec
     }
 
-    fn accumulate(&mut self, call: &mut Call<'_>) -> Result<()> {
-        let watermark = call.watermark();
+    fn accumulate(&mut self, events: Columns<'_>, latest: u64) -> Result<()> {
         let reference = match self.reference {
-            Some(r) if (watermark.saturating_sub(r) as f64) <= FARTHEST * self.tau_us => r,
+            Some(r) if (latest.saturating_sub(r) as f64) <= FARTHEST * self.tau_us => r,
             Some(r) => {
-                let factor = exp_between(watermark, r, self.tau_us);
+                let factor = exp_between(latest, r, self.tau_us);
                 rescale(&mut self.stored, factor);
-                watermark
+                latest
             }
-            None => watermark,
+            None => latest,
         };
         self.reference = Some(reference);
 
@@ -136,14 +133,12 @@ impl Kernel for TimestampDecay {
         let (mut last_t, mut last) = (reference, 1.0);
         let tau_us = self.tau_us;
         let sums = self.stored.as_mut_slice::<f64>();
-        call.for_each_block(|events| {
-            for (&pixel, &t) in events.pixel.iter().zip(events.t) {
-                if t != last_t {
-                    (last_t, last) = (t, exp_between(reference, t, tau_us));
-                }
-                sums[pixel as usize] += last;
+        for (&pixel, &t) in events.pixel.iter().zip(events.t) {
+            if t != last_t {
+                (last_t, last) = (t, exp_between(reference, t, tau_us));
             }
-        });
+            sums[pixel as usize] += last;
+        }
         Ok(())
     }
 

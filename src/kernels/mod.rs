@@ -10,7 +10,7 @@ mod surface;
 mod temporal;
 
 use crate::error::Result;
-use crate::event::Call;
+use crate::event::{Columns, Events, Found};
 use crate::geometry::SensorSize;
 use crate::publish::{Element, Memory, Spec};
 
@@ -24,8 +24,13 @@ pub trait Kernel: Send {
         Ok(())
     }
 
-    /// Takes in the events of a call that has at least one in-bounds event.
-    fn accumulate(&mut self, call: &mut Call<'_>) -> Result<()>;
+    /// Takes in in-bounds events, at least one: a stretch of a call. `latest` is the largest of their times.
+    fn accumulate(&mut self, events: Columns<'_>, latest: u64) -> Result<()>;
+
+    /// A kernel that must see calls as they came says so here; its `accumulate` is then not called.
+    fn whole_calls(&mut self) -> Option<&mut dyn WholeCalls> {
+        None
+    }
 
     /// Writes the frame at `watermark`, which may be later than any event, over whatever `out` holds: the
     /// bytes of one frame, aligned for its elements.
@@ -46,6 +51,12 @@ pub trait Kernel: Send {
 
     /// Back to the state of a new kernel.
     fn reset(&mut self) -> Result<()>;
+}
+
+/// How a kernel that must see calls as they came takes them in.
+pub trait WholeCalls {
+    /// Takes in a call with at least one in-bounds event. `watermark` includes it.
+    fn accumulate(&mut self, events: Events<'_>, found: Found, watermark: u64) -> Result<()>;
 }
 
 /// The seven kernels and their parameters, checked by whoever makes one.

@@ -2,7 +2,7 @@
 
 use super::{Kernel, STATE};
 use crate::error::Result;
-use crate::event::Call;
+use crate::event::Columns;
 use crate::publish::{Memory, Spec};
 
 /// `(H, W)` uint64: the largest `t` seen at each pixel; 0 where there was none.
@@ -22,14 +22,12 @@ impl Kernel for TimeSurface {
         &self.spec
     }
 
-    fn accumulate(&mut self, call: &mut Call<'_>) -> Result<()> {
+    fn accumulate(&mut self, events: Columns<'_>, _latest: u64) -> Result<()> {
         let latest = self.latest.as_mut_slice::<u64>();
-        call.for_each_block(|events| {
-            for (&pixel, &t) in events.pixel.iter().zip(events.t) {
-                let latest = &mut latest[pixel as usize];
-                *latest = t.max(*latest);
-            }
-        });
+        for (&pixel, &t) in events.pixel.iter().zip(events.t) {
+            let latest = &mut latest[pixel as usize];
+            *latest = t.max(*latest);
+        }
         Ok(())
     }
 

@@ -7,7 +7,7 @@
 
 use super::{Kernel, STATE};
 use crate::error::Result;
-use crate::event::Call;
+use crate::event::Columns;
 use crate::geometry::SensorSize;
 use crate::publish::{Memory, Spec};
 
@@ -104,20 +104,18 @@ impl Kernel for StackedHistogram {
         &self.spec
     }
 
-    fn accumulate(&mut self, call: &mut Call<'_>) -> Result<()> {
+    fn accumulate(&mut self, events: Columns<'_>, latest: u64) -> Result<()> {
         let pixels = self.pixels;
         let counts = self.counts.as_mut_slice::<u32>();
-        self.ring.advance(call.watermark(), |slot| counts[slot * 2 * pixels..][..2 * pixels].fill(0));
+        self.ring.advance(latest, |slot| counts[slot * 2 * pixels..][..2 * pixels].fill(0));
         let mut cursor = self.ring.cursor();
-        call.for_each_block(|events| {
-            for ((&pixel, &t), &p) in events.pixel.iter().zip(events.t).zip(events.p) {
-                if let (Some(slot), _) = cursor.find(t) {
-                    let plane = 2 * slot + usize::from(p != 0);
-                    let count = &mut counts[plane * pixels + pixel as usize];
-                    *count = count.wrapping_add(1);
-                }
+        for ((&pixel, &t), &p) in events.pixel.iter().zip(events.t).zip(events.p) {
+            if let (Some(slot), _) = cursor.find(t) {
+                let plane = 2 * slot + usize::from(p != 0);
+                let count = &mut counts[plane * pixels + pixel as usize];
+                *count = count.wrapping_add(1);
             }
-        });
+        }
         Ok(())
     }
 
@@ -186,22 +184,20 @@ impl Kernel for VoxelGrid {
         &self.spec
     }
 
-    fn accumulate(&mut self, call: &mut Call<'_>) -> Result<()> {
+    fn accumulate(&mut self, events: Columns<'_>, latest: u64) -> Result<()> {
         let (pixels, bin_us) = (self.pixels, self.ring.bin_us as i64);
         let shares = self.shares.as_mut_slice::<Shares>();
-        self.ring.advance(call.watermark(), |slot| shares[slot * pixels..][..pixels].fill([0; 2]));
+        self.ring.advance(latest, |slot| shares[slot * pixels..][..pixels].fill([0; 2]));
         let mut cursor = self.ring.cursor();
-        call.for_each_block(|events| {
-            for ((&pixel, &t), &p) in events.pixel.iter().zip(events.t).zip(events.p) {
-                if let (Some(slot), into) = cursor.find(t) {
-                    // Below 2^28 in size, so only the sums can wrap.
-                    let (sign, into) = (if p != 0 { 1 } else { -1 }, into as i64);
-                    let [start, end] = &mut shares[slot * pixels + pixel as usize];
-                    *start = start.wrapping_add(sign * (bin_us - into));
-                    *end = end.wrapping_add(sign * into);
-                }
+        for ((&pixel, &t), &p) in events.pixel.iter().zip(events.t).zip(events.p) {
+            if let (Some(slot), into) = cursor.find(t) {
+                // Below 2^28 in size, so only the sums can wrap.
+                let (sign, into) = (if p != 0 { 1 } else { -1 }, into as i64);
+                let [start, end] = &mut shares[slot * pixels + pixel as usize];
+                *start = start.wrapping_add(sign * (bin_us - into));
+                *end = end.wrapping_add(sign * into);
             }
-        });
+        }
         Ok(())
     }
 

@@ -4,9 +4,9 @@
 
 use super::array::{FrameType, copy_bytes};
 use crate::error::Result;
-use crate::event::Call;
+use crate::event::{Columns, Events, Found};
 use crate::geometry::SensorSize;
-use crate::kernels::Kernel;
+use crate::kernels::{Kernel, WholeCalls};
 use crate::publish::Spec;
 use numpy::{PyArray1, PyArrayDescr, PyUntypedArray};
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -83,25 +83,12 @@ impl Kernel for Driver {
         self.call_with_state("begin_call")
     }
 
-    fn accumulate(&mut self, call: &mut Call<'_>) -> Result<()> {
-        let events = call.events();
-        let origin = events
-            .origin()
-            .and_then(|origin| origin.downcast_ref::<Py<PyAny>>())
-            .expect("events for a Python kernel come with their array");
-        let (some_outside, watermark) = (call.found().out_of_bounds > 0, call.watermark());
-        Python::attach(|py| {
-            let mut array = origin.bind(py).clone();
-            if some_outside {
-                let mut inside = Vec::with_capacity(events.len());
-                events.for_each_in_bounds(self.sensor, |is_inside| inside.push(is_inside));
-                // NumPy's own selection keeps dtype, extra fields and subclass.
-                array = array.get_item(PyArray1::from_vec(py, inside))?;
-            }
-            let PythonKernel { kernel, state } = &*self.python;
-            kernel.call_method1(py, intern!(py, "accumulate"), (array, state, watermark))
-        })?;
-        Ok(())
+    fn accumulate(&mut self, _events: Columns<'_>, _latest: u64) -> Result<()> {
+        unreachable!("a Python kernel takes whole calls")
+    }
+
+    fn whole_calls(&mut self) -> Option<&mut dyn WholeCalls> {
+        Some(self)
     }
 
     fn read(&self, out: &mut [u8], watermark: Option<u64>) -> Result<()> {
@@ -117,5 +104,26 @@ impl Kernel for Driver {
 
     fn reset(&mut self) -> Result<()> {
         self.call_with_state("reset")
+    }
+}
+
+impl WholeCalls for Driver {
+    fn accumulate(&mut self, events: Events<'_>, found: Found, watermark: u64) -> Result<()> {
+        let origin = events
+            .origin()
+            .and_then(|origin| origin.downcast_ref::<Py<PyAny>>())
+            .expect("events for a Python kernel come with their array");
+        Python::attach(|py| {
+            let mut array = origin.bind(py).clone();
+            if found.out_of_bounds > 0 {
+                let mut inside = Vec::with_capacity(events.len());
+                events.for_each_in_bounds(self.sensor, |is_inside| inside.push(is_inside));
+                // NumPy's own selection keeps dtype, extra fields and subclass.
+                array = array.get_item(PyArray1::from_vec(py, inside))?;
+            }
+            let PythonKernel { kernel, state } = &*self.python;
+            kernel.call_method1(py, intern!(py, "accumulate"), (array, state, watermark))
+        })?;
+        Ok(())
     }
 }

@@ -102,21 +102,17 @@ impl NativeKernel {
         let array = this.layouts.check(events)?;
         let mut inner = this.inner.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
         let (kernel, block) = &mut *inner;
-        let mut call = Call::scan(array.events(), this.sensor, block);
-        let found = call.found();
-        if found.largest >= TIMESTAMP_LIMIT {
-            return Err(Error::Timestamp { t: found.largest }.into());
-        }
+        let mut call = Call::check(array.events(), this.sensor, block).map_err(|t| Error::Timestamp { t })?;
+        let found = call.count();
         if found.out_of_bounds > 0 {
             return Err(PyValueError::new_err(format!(
                 "events: a kernel takes in-bounds events only, got {} outside the sensor {}",
                 found.out_of_bounds, this.sensor
             )));
         }
-        call.raise_watermark(watermark);
-        if found.events > 0 {
-            kernel.accumulate(&mut call)?;
-        }
+        call.for_each_block(|columns, latest| {
+            kernel.accumulate(columns, latest.max(watermark.unwrap_or(0)))
+        })?;
         Ok(())
     }
 
