@@ -1,11 +1,12 @@
 //! The core of Frames2Py: events in, immutable frames out, live.
 //!
-//! Data flows one way: records in caller memory are copied into private blocks ([`event`]), a kernel
-//! accumulates them ([`kernels`]), and an engine ([`engine`]) publishes frames that any number of threads
-//! read ([`publish`]). The crate is usable without Python; the feature `python` adds the extension module
-//! `frames2py._core`.
+//! Data flows one way: recordings are decoded into records ([`codec`]), records are copied into private blocks
+//! ([`event`]), a kernel accumulates them ([`kernels`]), and an engine ([`engine`]) publishes frames that any
+//! number of threads read ([`publish`]). The crate is usable without Python; the feature `python` adds the
+//! extension module `frames2py._core`.
 
 pub mod accumulator;
+pub mod codec;
 pub mod engine;
 pub mod error;
 pub mod event;

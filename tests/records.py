@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-import frames2py
 import numpy as np
 import numpy.typing as npt
+
+import frames2py
 
 Event = tuple[int, int, int, int]
 Array = npt.NDArray[np.void]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import frames2py
 import oracle
 from hypothesis import strategies as st
 from records import LAYOUTS, Event
+
+import frames2py
 
 
 class Choice(NamedTuple):

@@ -1,5 +1,6 @@
 """The compiled half of frames2py. Not public: use the names in ``frames2py``."""
 
+import os
 from typing import Any, final
 
 import numpy as np
@@ -13,11 +14,13 @@ from .kernels._protocol import Kernel
 __all__ = [
     "Accumulator",
     "Engine",
+    "EvtReader",
     "KernelState",
     "NativeKernel",
     "WritableFrame",
     "__version__",
     "debug_build",
+    "encode_png",
     "new_frame",
 ]
 
@@ -54,6 +57,18 @@ class Engine:
     def stats(self) -> EngineStats: ...
 
 @final
+class EvtReader:
+    def __new__(cls, path: str | os.PathLike[str]) -> EvtReader: ...
+    @property
+    def format(self) -> str: ...
+    @property
+    def geometry(self) -> tuple[int, int] | None: ...
+    @property
+    def closed(self) -> bool: ...
+    def read(self, limit: int | None = None) -> np.ndarray[tuple[int], np.dtype[np.uint8]] | None: ...
+    def close(self) -> None: ...
+
+@final
 class KernelState: ...
 
 @final
@@ -87,3 +102,4 @@ class WritableFrame:
     def array(self, writeable: bool) -> NDArray[Any]: ...
 
 def new_frame(shape: tuple[int, ...], dtype: np.dtype[Any]) -> WritableFrame: ...
+def encode_png(rgb: NDArray[np.uint8]) -> bytes: ...

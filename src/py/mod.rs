@@ -7,6 +7,8 @@ mod accumulator;
 mod array;
 mod custom;
 mod engine;
+mod evt;
+mod image;
 mod input;
 mod kernel;
 
@@ -50,6 +52,10 @@ mod _core {
     use super::array::{WritableFrame, new_frame};
     #[pymodule_export]
     use super::engine::Engine;
+    #[pymodule_export]
+    use super::evt::EvtReader;
+    #[pymodule_export]
+    use super::image::encode_png;
     #[pymodule_export]
     use super::kernel::{KernelState, NativeKernel};
 

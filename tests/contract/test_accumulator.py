@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from records import at, empty, events
+
 from frames2py import (
     Accumulator,
     EventCount,
@@ -17,7 +19,6 @@ from frames2py import (
     TimeSurface,
     VoxelGrid,
 )
-from records import at, empty, events
 
 KERNELS = [
     EventCount(),

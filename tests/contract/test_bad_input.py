@@ -9,11 +9,12 @@ import textwrap
 from fractions import Fraction
 from typing import Any
 
-import frames2py
 import numpy as np
 import pytest
-from frames2py import Accumulator, Engine, EventCount, ExpDecay, StackedHistogram, TimestampDecay, VoxelGrid
 from records import at, events
+
+import frames2py
+from frames2py import Accumulator, Engine, EventCount, ExpDecay, StackedHistogram, TimestampDecay, VoxelGrid
 
 MAKERS = pytest.mark.parametrize(
     "make",

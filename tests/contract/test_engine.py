@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from records import at, empty, events
+
 from frames2py import (
     Engine,
     EngineStats,
@@ -21,7 +23,6 @@ from frames2py import (
     TimeSurface,
     VoxelGrid,
 )
-from records import at, empty, events
 
 NEVER = 3_600_000.0  # an interval that does not pass during a test
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import mmap
 from typing import Any
 
-import frames2py
 import numpy as np
 import oracle
 import pytest
-from frames2py import Accumulator, Engine, ExpDecay
 from records import LAYOUTS, at, empty, events, rows_of
+
+import frames2py
+from frames2py import Accumulator, Engine, ExpDecay
 
 ROWS = [(7, 0, 0, 1), (3, 3, 2, 0), (9, 1, 2, 255), (9, 4, 0, 1), (2, 0, 3, 1), (5, 3, 0, 2)]
 

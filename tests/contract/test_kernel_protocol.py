@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-import frames2py
 import numpy as np
 import oracle
 import pytest
+from records import at, empty, events, rows_of
+
+import frames2py
 from frames2py import (
     Accumulator,
     Engine,
@@ -21,7 +23,6 @@ from frames2py import (
     VoxelGrid,
 )
 from frames2py.kernels import Kernel
-from records import at, empty, events, rows_of
 
 BUILT_IN = [
     EventCount(),

@@ -7,11 +7,13 @@ import os
 from fractions import Fraction
 from typing import Any
 
-import frames2py
-import frames2py.kernels
 import numpy as np
 import oracle
 import pytest
+from records import at, empty, events, parse_calls
+
+import frames2py
+import frames2py.kernels
 from frames2py import (
     Accumulator,
     Engine,
@@ -23,7 +25,6 @@ from frames2py import (
     TimeSurface,
     VoxelGrid,
 )
-from records import at, empty, events, parse_calls
 
 NAMES = ["event_count", "polarity", "time_surface"]
 

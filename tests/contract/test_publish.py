@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from frames2py import SnapshotMeta
 from frames2py.publish import ImmutablePublisher, Snapshot, SnapshotPublisher
 

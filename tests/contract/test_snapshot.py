@@ -10,10 +10,12 @@ import pickle
 import threading
 from typing import Any
 
-import frames2py
-import frames2py.publish
 import numpy as np
 import pytest
+from records import at, events, uniform
+
+import frames2py
+import frames2py.publish
 from frames2py import (
     Engine,
     EngineStats,
@@ -27,7 +29,6 @@ from frames2py import (
     VoxelGrid,
 )
 from frames2py.publish import Snapshot
-from records import at, events, uniform
 
 KERNELS = [
     EventCount(),

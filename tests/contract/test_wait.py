@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from frames2py import Engine
 from records import at, empty
+
+from frames2py import Engine
 
 NEVER = 3_600_000.0
 LONG = 60.0  # guards against a hang; no test waits that long when all is well

@@ -9,7 +9,6 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,13 +46,13 @@ def blocks(page: Path) -> list[Block]:
 
 
 @pytest.fixture
-def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    yield tmp_path
 
 
+@pytest.mark.usefixtures("in_empty_folder")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_blocks_run_and_print_what_is_shown(page: Path, in_empty_folder: Path) -> None:
+def test_blocks_run_and_print_what_is_shown(page: Path) -> None:
     need = NEEDS.get(page.name)
     if need is not None and importlib.util.find_spec(need) is None:
         pytest.skip(f"{page.name} needs {need}")

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import oracle
-from frames2py import Accumulator
 from hypothesis import given
 from hypothesis import strategies as st
 from records import LAYOUTS, events, rows_of
@@ -23,6 +22,8 @@ from strategies import (
     event_rows,
     timestamps,
 )
+
+from frames2py import Accumulator
 
 
 def feed(sensor: tuple[int, int], kernel: Any, batches: list[Any]) -> Accumulator:

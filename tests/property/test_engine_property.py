@@ -6,11 +6,12 @@ from typing import Any
 
 import oracle
 import pytest
-from frames2py import Engine
 from hypothesis import given
 from hypothesis import strategies as st
 from records import events, rows_of
 from strategies import ANY_KERNEL, LAYOUT, SENSOR, Choice, event_rows, timestamps
+
+from frames2py import Engine
 
 
 def check_engine(engine: Engine, model: oracle.EngineModel) -> None:

@@ -7,8 +7,9 @@ import threading
 from typing import Any
 
 import pytest
-from frames2py import Engine
 from records import at, uniform
+
+from frames2py import Engine
 
 LONG = 60.0
 

@@ -301,6 +301,7 @@ def test_engines_in_processes_of_their_own_give_the_same_frames() -> None:
     processes = [start(program) for _ in range(3)]
     snapshots: list[Any] = [pickle.loads(finish(process)) for process in processes]
     import oracle
+
     from frames2py import SnapshotMeta
 
     model = oracle.AccumulatorModel(oracle.VoxelGrid(3, 2, 3, 10))

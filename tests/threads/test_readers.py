@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from frames2py import Accumulator, Engine, EventCount, Polarity, StackedHistogram, TimeSurface, VoxelGrid
 from records import uniform
+
+from frames2py import Accumulator, Engine, EventCount, Polarity, StackedHistogram, TimeSurface, VoxelGrid
 
 WIDTH, HEIGHT = 61, 37
 LONG = 60.0

@@ -15,7 +15,13 @@ import pytest
 import frames2py
 
 PROGRAM = Path(__file__).with_name("user_program.py")
-MODULES = ["frames2py", "frames2py.kernels", "frames2py.publish", "frames2py.adapters.evt", "frames2py.viewer"]
+MODULES = [
+    "frames2py",
+    "frames2py.kernels",
+    "frames2py.publish",
+    "frames2py.adapters.evt",
+    "frames2py.viewer",
+]
 
 
 def test_a_program_with_every_public_name_passes_mypy_strict(tmp_path: Path) -> None:
@@ -29,7 +35,9 @@ def test_a_program_with_every_public_name_passes_mypy_strict(tmp_path: Path) -> 
 
 
 def test_the_program_runs() -> None:
-    result = subprocess.run([sys.executable, PROGRAM], capture_output=True, text=True, check=False, timeout=110)
+    result = subprocess.run(
+        [sys.executable, PROGRAM], capture_output=True, text=True, check=False, timeout=110
+    )
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == frames2py.__version__ == importlib.metadata.version("frames2py")
 
@@ -45,7 +53,9 @@ def test_every_public_name_is_documented(module: str) -> None:
         elif inspect.isclass(value):
             assert value.__doc__, name
             for member, attribute in vars(value).items():
-                if not member.startswith("_") and (callable(attribute) or inspect.isdatadescriptor(attribute)):
+                if not member.startswith("_") and (
+                    callable(attribute) or inspect.isdatadescriptor(attribute)
+                ):
                     if inspect.ismemberdescriptor(attribute):
                         continue  # a dataclass field, described in the class's docstring
                     assert inspect.getdoc(getattr(value, member)), f"{name}.{member}"

@@ -43,9 +43,7 @@ class Latest:
     def begin_call(self, state: NDArray[np.int64]) -> None:
         state[0] = 0
 
-    def accumulate(
-        self, events: NDArray[np.void], state: NDArray[np.int64], watermark: int | None
-    ) -> None:
+    def accumulate(self, events: NDArray[np.void], state: NDArray[np.int64], watermark: int | None) -> None:
         state[0] = len(events)
 
     def read(self, state: NDArray[np.int64], out: NDArray[Any], watermark: int | None) -> None:

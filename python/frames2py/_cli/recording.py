@@ -1,0 +1,65 @@
+"""Recordings, as the commands open them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ..adapters import Reader, evt
+from .errors import CommandError, UsageError, describe
+from .options import MAX_SIDE
+
+__all__ = ["Recording", "open_recording", "reading"]
+
+ANY_SIZE = (MAX_SIDE, MAX_SIDE)  # holds every event that 16-bit coordinates can express
+
+
+@dataclass(frozen=True)
+class Recording:
+    """An open recording; `sensor_size` is None where neither the header nor the user says it."""
+
+    path: str
+    sensor_size: tuple[int, int] | None
+    reader: Reader
+
+
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Name the file in whatever goes wrong with it."""
+    try:
+        yield
+    except OSError as error:
+        raise CommandError(f"{path}: {error.strerror or describe(error)}") from error
+    except ValueError as error:
+        raise CommandError(f"{path}: {describe(error)}") from error
+
+
+@contextmanager
+def open_recording(path: str, sensor: tuple[int, int] | None) -> Iterator[Recording]:
+    """Open a recording, whether or not its header says how large the sensor is.
+
+    Args:
+        path: An EVT 2.0 or EVT 3.0 file.
+        sensor: `--sensor`, or None. Needed only where the header has no geometry.
+
+    Raises:
+        CommandError: The file is missing, unreadable or not a recording.
+        UsageError: `--sensor` contradicts the header.
+    """
+    with reading(path):
+        try:
+            reader = evt.open(path, sensor_size=sensor)
+            size: tuple[int, int] | None = reader.sensor_size
+        except ValueError:
+            # For want of geometry, or a contradicting one, or for worse: then these refuse, too.
+            if sensor is not None:
+                with evt.open(path) as reader:
+                    raise UsageError(_contradiction(reader.sensor_size, sensor)) from None
+            reader, size = evt.open(path, sensor_size=ANY_SIZE), None
+    with reader:
+        yield Recording(path, size, reader)
+
+
+def _contradiction(stated: tuple[int, int], given: tuple[int, int]) -> str:
+    return f"argument --sensor: the header says {stated[0]}x{stated[1]}, got {given[0]}x{given[1]}"

@@ -1,0 +1,236 @@
+"""What all readers of recordings have in common."""
+
+from __future__ import annotations
+
+import operator
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Protocol, SupportsIndex, TypeAlias
+
+import numpy as np
+
+from .._events import EVENT_DTYPE, EventArray
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+PathArg: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+
+
+class Source(Protocol):
+    """What a format gives :class:`Reader` to read from. All of it may be called from any thread."""
+
+    def read(self, limit: int | None) -> EventArray | None:
+        """The next events in an array of their own: ``limit`` of them, fewer only at the end or before an
+        error; without a limit, as many as suit but at least one. ``None`` at the end."""
+
+    def close(self) -> None:
+        """Lets go of the file. May be called again, and during a ``read``."""
+
+
+class Reader:
+    """The events of one recording, to be iterated over once.
+
+    Iteration yields 1-D, C-contiguous arrays of :data:`frames2py.EVENT_DTYPE`, never empty, in file
+    order, each in memory of its own. Their sizes are the reader's choice, or ``batch_size`` events each
+    but the last. Memory use depends on the size of a batch, not of the file.
+
+    As a context manager, the reader closes when the block ends. Threads may share one iterator: each
+    batch goes to one of them.
+
+    Raises:
+        RuntimeError: by ``iter()``, the second time.
+        ValueError: by ``iter()`` and by iteration once the reader is closed; by iteration, where the
+            file breaks its format. All events before that place have been yielded by then.
+        OSError: by iteration, where the file cannot be read.
+    """
+
+    __slots__ = ("__weakref__", "_batch_size", "_closed", "_format", "_iterated", "_sensor_size", "_source")
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        format: str,  # noqa: A002 - named as the property it becomes
+        sensor_size: tuple[int, int],
+        batch_size: int | None,
+    ) -> None:
+        self._source = source
+        self._format = format
+        self._sensor_size = sensor_size
+        self._batch_size = batch_size
+        self._closed = False
+        # Taken by the first iter() and never given back.
+        self._iterated = threading.Lock()
+
+    @property
+    def format(self) -> str:
+        """The file's format and version, as ``"EVT 3.0"``."""
+        return self._format
+
+    @property
+    def sensor_size(self) -> tuple[int, int]:
+        """``(width, height)`` in pixels, from the file or as it was given to ``open()``."""
+        return self._sensor_size
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return self._closed
+
+    def close(self) -> None:
+        """Close the file. Closing again does nothing; arrays already yielded stay valid."""
+        self._closed = True
+        self._source.close()
+
+    def __iter__(self) -> Iterator[EventArray]:
+        self._check_open()
+        if not self._iterated.acquire(blocking=False):
+            raise RuntimeError("a reader can be iterated over once; open the recording again")
+        return _Batches(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        width, height = self._sensor_size
+        state = "closed" if self._closed else "open"
+        return f"<{state} reader of {self._format}, sensor {width}x{height}>"
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ValueError("the reader is closed")
+
+
+class _Batches(Iterator[EventArray]):
+    """The one iteration over a reader."""
+
+    __slots__ = ("_ended", "_reader")
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._ended = False
+
+    def __next__(self) -> EventArray:
+        reader = self._reader
+        reader._check_open()
+        if self._ended:
+            raise StopIteration
+        batch = reader._source.read(reader._batch_size)
+        if batch is None:
+            self._ended = True
+            raise StopIteration
+        return batch
+
+
+class BatchSource:
+    """A :class:`Source` over an iterable of event arrays of any sizes, each in memory of its own.
+
+    Empty arrays are left out. ``close`` is called by ``close()``. For formats whose reading is Python;
+    what is natively read cuts its batches itself.
+    """
+
+    def __init__(self, batches: Iterable[EventArray], close: Callable[[], None]) -> None:
+        self._batches = iter(batches)
+        self.close = close
+        # Read but not returned yet, all nonempty, and the events in them. They stay here when a signal
+        # ends a read.
+        self._parts: list[EventArray] = []
+        self._count = 0
+        self._error: Exception | None = None
+        self._lock = threading.Lock()
+
+    def read(self, limit: int | None) -> EventArray | None:
+        with self._lock:
+            while self._count < (limit or 1) and self._error is None:
+                try:
+                    batch = next(self._batches, None)
+                except Exception as error:
+                    self._error = error
+                    break
+                if batch is None:
+                    break
+                if len(batch):
+                    self._parts.append(batch)
+                    self._count += len(batch)
+            if not self._parts:
+                failure, self._error = self._error, None
+                if failure is not None:
+                    raise failure
+                return None
+            if limit is None:
+                part = self._parts.pop(0)
+                self._count -= len(part)
+                return part
+            return self._cut(limit)
+
+    def _cut(self, limit: int) -> EventArray:
+        """Up to ``limit`` events off the front, copied."""
+        taken: list[EventArray] = []
+        missing = min(limit, self._count)
+        self._count -= missing
+        while missing:
+            part = self._parts[0]
+            if len(part) > missing:
+                self._parts[0] = part[missing:]
+                part = part[:missing]
+            else:
+                del self._parts[0]
+            taken.append(part)
+            missing -= len(part)
+        # As bytes: joining records copies them field by field.
+        return np.concatenate([part.view(np.uint8) for part in taken]).view(EVENT_DTYPE)
+
+
+def check_batch_size(batch_size: object) -> int | None:
+    """``batch_size`` as an int that the native side can hold, or ``None``."""
+    if batch_size is None:
+        return None
+    size = _integer(batch_size, "batch_size must be an int or None")
+    if size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {size}")
+    return min(size, sys.maxsize)
+
+
+def resolve_sensor_size(given: object, stated: tuple[int, int] | None, where: str) -> tuple[int, int]:
+    """The sensor size from the caller's ``sensor_size`` and what the file states.
+
+    ``where`` names the place in the file for messages, as ``"the EVT header"``.
+    """
+    if given is None:
+        if stated is None:
+            raise ValueError(f"{where} states no geometry; pass sensor_size=(width, height)")
+        return stated
+    size = check_sensor_size(given)
+    if stated is not None and size != stated:
+        raise ValueError(f"sensor_size is {size}, but {where} states the geometry {stated}")
+    return size
+
+
+def check_sensor_size(given: object) -> tuple[int, int]:
+    """``given`` as two positive ints."""
+    parts = list(given) if isinstance(given, Iterable) else []
+    if len(parts) != 2:
+        raise ValueError(f"sensor_size must be (width, height), got {given!r}")
+    width, height = (_integer(part, "sensor_size must hold two ints") for part in parts)
+    size = (width, height)
+    if min(size) < 1:
+        raise ValueError(f"sensor_size must be positive, got {size}")
+    return size
+
+
+def _integer(value: object, rule: str) -> int:
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, SupportsIndex):
+        raise TypeError(f"{rule}, got {value!r} of type {type(value).__name__}")
+    return operator.index(value)

@@ -1,0 +1,242 @@
+//! Recording formats: bytes in, events out.
+//!
+//! One file per format. A [`Decoder`] holds everything it must remember between two feeds, so a
+//! recording may be cut anywhere, in the middle of a word included, and decodes to the same events.
+//! [`Stream`] drives one over any [`std::io::Read`] with bounded memory. Nothing here knows of Python.
+
+mod evt2;
+mod evt3;
+mod header;
+mod stream;
+
+pub use evt2::Evt2Decoder;
+pub use evt3::Evt3Decoder;
+pub use header::{Header, HeaderReader, Version};
+pub use stream::{Fill, Stream};
+
+/// An event as it lies in memory: little-endian `t` (8 bytes), `x` (2), `y` (2), `p` (1), no padding.
+pub type Record = [u8; 13];
+
+/// One event, unpacked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Time in microseconds.
+    pub t: u64,
+    /// Column, 0 left.
+    pub x: u16,
+    /// Row, 0 top.
+    pub y: u16,
+    /// Polarity: 0 is OFF, every other value ON.
+    pub p: u8,
+}
+
+impl Event {
+    /// The event as a record.
+    #[inline]
+    pub fn to_record(self) -> Record {
+        record(self.t, u32::from(self.x) | u32::from(self.y) << 16, self.p)
+    }
+
+    /// The event a record holds.
+    #[inline]
+    pub fn from_record(r: &Record) -> Self {
+        Event {
+            t: u64::from_le_bytes([r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7]]),
+            x: u16::from_le_bytes([r[8], r[9]]),
+            y: u16::from_le_bytes([r[10], r[11]]),
+            p: r[12],
+        }
+    }
+}
+
+/// A record from its parts, `xy` being `x | y << 16`.
+#[inline(always)]
+fn record(t: u64, xy: u32, p: u8) -> Record {
+    let mut r = [0; 13];
+    r[..8].copy_from_slice(&t.to_le_bytes());
+    r[8..12].copy_from_slice(&xy.to_le_bytes());
+    r[12] = p;
+    r
+}
+
+/// Where decoders put events. Meant to be cleared and used again: room is initialised once, so a
+/// decoder may write a record it then does not keep, which is what makes branch-free loops possible.
+#[derive(Default)]
+pub struct EventBuffer {
+    rows: Vec<Record>,
+    len: usize,
+}
+
+impl EventBuffer {
+    /// An empty buffer.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets the events and keeps the room.
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// The events, in order.
+    pub fn records(&self) -> &[Record] {
+        &self.rows[..self.len]
+    }
+
+    /// The events as packed bytes, 13 per event.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.records().as_flattened()
+    }
+
+    /// The number of events.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no event.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// At least `n` rows behind the last event, to be written and then kept with [`keep`](Self::keep).
+    fn room(&mut self, n: usize) -> &mut [Record] {
+        if self.rows.len() - self.len < n {
+            self.rows.resize(self.len + n, [0; 13]);
+        }
+        &mut self.rows[self.len..]
+    }
+
+    /// Makes the first `n` rows of the last [`room`](Self::room) events.
+    fn keep(&mut self, n: usize) {
+        debug_assert!(n <= self.rows.len() - self.len);
+        self.len += n;
+    }
+}
+
+/// A format's decoder, resumable at any byte.
+pub trait Decoder: Send {
+    /// Decodes `bytes`, which follow those of the call before, and appends their events to `out`.
+    ///
+    /// How a recording is cut into calls never changes its events. A word the recording ends in is
+    /// never completed and so never decoded. `out` may grow to the format's worst case (EVT 3.0: six events
+    /// per byte), so feed blocks of some kilobytes.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`]: `out` holds the events before the word at fault, and the decoder is not to
+    /// be fed again.
+    fn feed(&mut self, bytes: &[u8], out: &mut EventBuffer) -> Result<(), Error>;
+}
+
+/// Why a recording cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The operating system refused.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    /// The header lacks something, contradicts itself, or states what is not supported.
+    #[error("{0}")]
+    Header(String),
+    /// The events' words break a rule of their format.
+    #[error("{0}")]
+    Malformed(String),
+}
+
+/// The bytes of a word that a feed ended in.
+#[derive(Clone, Copy, Debug)]
+struct Partial<const N: usize> {
+    bytes: [u8; N],
+    len: usize,
+}
+
+impl<const N: usize> Default for Partial<N> {
+    fn default() -> Self {
+        Partial { bytes: [0; N], len: 0 }
+    }
+}
+
+impl<const N: usize> Partial<N> {
+    /// Takes the bytes that complete the kept word off the front of `bytes`. Returns the word if it is
+    /// complete now.
+    fn complete(&mut self, bytes: &mut &[u8]) -> Option<[u8; N]> {
+        if self.len == 0 {
+            return None;
+        }
+        let (front, rest) = bytes.split_at(bytes.len().min(N - self.len));
+        self.bytes[self.len..self.len + front.len()].copy_from_slice(front);
+        self.len += front.len();
+        *bytes = rest;
+        if self.len < N {
+            return None;
+        }
+        self.len = 0;
+        Some(self.bytes)
+    }
+
+    /// Splits `bytes` into whole words and keeps what is left over. Nothing may be kept already,
+    /// unless `bytes` is empty.
+    fn split<'a>(&mut self, bytes: &'a [u8]) -> &'a [[u8; N]] {
+        let (words, rest) = bytes.as_chunks();
+        if !rest.is_empty() {
+            self.bytes[..rest.len()].copy_from_slice(rest);
+            self.len = rest.len();
+        }
+        words
+    }
+}
+
+#[cfg(test)]
+mod testing {
+    use super::*;
+
+    /// The events of `bytes`, fed in pieces of the given sizes, over and over, and how that ended.
+    pub fn decode(
+        mut decoder: impl Decoder,
+        mut bytes: &[u8],
+        sizes: &[usize],
+    ) -> (Vec<Event>, Result<(), String>) {
+        let mut out = EventBuffer::new();
+        let mut events = Vec::new();
+        for &size in sizes.iter().cycle() {
+            if bytes.is_empty() {
+                break;
+            }
+            let (piece, rest) = bytes.split_at(size.min(bytes.len()));
+            bytes = rest;
+            out.clear();
+            let fed = decoder.feed(piece, &mut out);
+            events.extend(out.records().iter().map(Event::from_record));
+            if let Err(error) = fed {
+                return (events, Err(error.to_string()));
+            }
+        }
+        (events, Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_its_fields_in_little_endian() {
+        let event = Event { t: 0x0807_0605_0403_0201, x: 0x0a09, y: 0x0c0b, p: 0x0d };
+        assert_eq!(event.to_record(), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
+        assert_eq!(Event::from_record(&event.to_record()), event);
+    }
+
+    #[test]
+    fn a_buffer_appends_until_it_is_cleared() {
+        let event = |t| Event { t, x: 1, y: 2, p: 3 };
+        let mut buffer = EventBuffer::new();
+        for t in 0..3 {
+            buffer.room(5)[0] = event(t).to_record();
+            buffer.room(2)[1] = event(99).to_record();
+            buffer.keep(1);
+        }
+        let times: Vec<_> = buffer.records().iter().map(|r| Event::from_record(r).t).collect();
+        assert_eq!(times, [0, 1, 2]);
+        assert_eq!(buffer.as_bytes().len(), 39);
+        buffer.clear();
+        assert!(buffer.is_empty());
+    }
+}

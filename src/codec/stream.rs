@@ -1,0 +1,209 @@
+//! A file's events, in batches, with bounded memory.
+
+use std::io::{ErrorKind, Read};
+
+use super::{Decoder, Error, EventBuffer, Record};
+
+/// Bytes asked for in one read: enough that the calls cost nothing.
+const READ: usize = 256 * 1024;
+
+/// Bytes decoded in one go. The events they usually hold stay in the nearest cache until they are moved
+/// to their batch; at worst (EVT 3.0 vectors with every bit set) they are 0.3 MB.
+const FEED: usize = 4096;
+
+/// How a call of [`Stream::fill`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fill {
+    /// The batch has what was asked for.
+    Full,
+    /// The reads allowed were made; there may be more.
+    Paused,
+    /// No event follows those in the batch before the end of the file or an error, which the next call
+    /// returns.
+    End,
+}
+
+/// Decodes the body of a file, a batch at a time.
+pub struct Stream<R> {
+    input: R,
+    decoder: Box<dyn Decoder>,
+    /// What was read, of which `fed..filled` is still to be decoded.
+    bytes: Vec<u8>,
+    fed: usize,
+    filled: usize,
+    /// What was decoded, of which the first `moved` events are in batches already.
+    events: EventBuffer,
+    moved: usize,
+    error: Option<Error>,
+    finished: bool,
+}
+
+impl<R: Read> Stream<R> {
+    /// A stream of what `decoder` makes of `ahead`, bytes that were read already, and then of `input`.
+    pub fn new(decoder: Box<dyn Decoder>, mut ahead: Vec<u8>, input: R) -> Self {
+        let filled = ahead.len();
+        ahead.resize(filled.max(READ), 0);
+        Stream {
+            input,
+            decoder,
+            bytes: ahead,
+            fed: 0,
+            filled,
+            events: EventBuffer::new(),
+            moved: 0,
+            error: None,
+            finished: false,
+        }
+    }
+
+    /// Adds events to `batch` until it has `limit` of them, making at most `reads` reads.
+    ///
+    /// # Errors
+    /// What is wrong with the file, once all events before it are in batches; from then on the stream is
+    /// at its end. `ErrorKind::Interrupted` (a signal) comes at once and loses nothing: call again.
+    pub fn fill(&mut self, batch: &mut Vec<Record>, limit: usize, mut reads: usize) -> Result<Fill, Error> {
+        loop {
+            let events = &self.events.records()[self.moved..];
+            let some = &events[..events.len().min(limit.saturating_sub(batch.len()))];
+            batch.extend_from_slice(some);
+            self.moved += some.len();
+            if batch.len() >= limit {
+                return Ok(Fill::Full);
+            }
+            if self.error.is_some() && batch.is_empty() {
+                self.finished = true;
+                return Err(self.error.take().unwrap());
+            }
+            if self.finished || self.error.is_some() {
+                return Ok(Fill::End);
+            }
+            if self.fed < self.filled {
+                let block = &self.bytes[self.fed..self.filled.min(self.fed + FEED)];
+                self.fed += block.len();
+                self.events.clear();
+                self.moved = 0;
+                self.error = self.decoder.feed(block, &mut self.events).err();
+                continue;
+            }
+            if reads == 0 {
+                return Ok(Fill::Paused);
+            }
+            reads -= 1;
+            match self.input.read(&mut self.bytes) {
+                Ok(0) => self.finished = true,
+                Ok(count) => (self.fed, self.filled) = (0, count),
+                Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error.into()),
+                Err(error) => self.error = Some(error.into()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::io;
+
+    use super::*;
+    use crate::codec::{Event, Evt2Decoder, Evt3Decoder};
+
+    /// What reads return, one after the other; then the end.
+    struct Script(VecDeque<io::Result<Vec<u8>>>);
+
+    impl Read for Script {
+        fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+            let Some(next) = self.0.pop_front() else {
+                return Ok(0);
+            };
+            let bytes = next?;
+            out[..bytes.len()].copy_from_slice(&bytes);
+            Ok(bytes.len())
+        }
+    }
+
+    fn words(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    /// A TIME_HIGH of 0 and `n` EVT 2.0 events whose x counts from 0.
+    fn counting(n: u32) -> Vec<u8> {
+        words(&std::iter::once(0x8000_0000).chain((0..n).map(|i| i << 11)).collect::<Vec<_>>())
+    }
+
+    fn columns(batch: &[Record]) -> Vec<u32> {
+        batch.iter().map(|record| Event::from_record(record).x.into()).collect()
+    }
+
+    #[test]
+    fn batches_have_their_size_whatever_the_reads() {
+        let bytes = counting(2000);
+        for (limit, step) in [(1, 999), (7, 1), (700, 13), (2000, 5000), (5000, 4096)] {
+            let reads = bytes[5..].chunks(step).map(|piece| Ok(piece.to_vec())).collect();
+            let mut stream = Stream::new(Box::new(Evt2Decoder::new()), bytes[..5].to_vec(), Script(reads));
+            let mut all = Vec::new();
+            loop {
+                let mut batch = Vec::new();
+                let fill = stream.fill(&mut batch, limit, usize::MAX).unwrap();
+                all.extend(columns(&batch));
+                match fill {
+                    Fill::Full => assert_eq!(batch.len(), limit),
+                    Fill::End => break assert!(batch.len() < limit),
+                    Fill::Paused => unreachable!(),
+                }
+            }
+            assert_eq!(all, (0..2000).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn no_more_reads_are_made_than_allowed() {
+        let bytes = counting(3);
+        let reads = bytes.chunks(4).map(|piece| Ok(piece.to_vec())).collect();
+        let mut stream = Stream::new(Box::new(Evt2Decoder::new()), Vec::new(), Script(reads));
+        let mut batch = Vec::new();
+        assert_eq!(stream.fill(&mut batch, 10, 0).unwrap(), Fill::Paused);
+        assert_eq!(stream.fill(&mut batch, 10, 2).unwrap(), Fill::Paused);
+        assert_eq!(columns(&batch), [0]);
+        assert_eq!(stream.fill(&mut batch, 10, 2).unwrap(), Fill::Paused);
+        assert_eq!(stream.fill(&mut batch, 10, 1).unwrap(), Fill::End);
+        assert_eq!(columns(&batch), [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_signal_comes_at_once_and_loses_nothing() {
+        let bytes = counting(3);
+        let signal = Err(ErrorKind::Interrupted.into());
+        let reads = [Ok(bytes[..10].to_vec()), signal, Ok(bytes[10..].to_vec())].into();
+        let mut stream = Stream::new(Box::new(Evt2Decoder::new()), Vec::new(), Script(reads));
+        let mut batch = Vec::new();
+        assert!(matches!(stream.fill(&mut batch, 10, 9), Err(Error::Io(_))));
+        assert_eq!(stream.fill(&mut batch, 10, 9).unwrap(), Fill::End);
+        assert_eq!(columns(&batch), [0, 1, 2]);
+    }
+
+    #[test]
+    fn errors_come_after_the_events_before_them_and_end_the_stream() {
+        let refused = [Ok(counting(3)), Err(io::Error::other("refused")), Ok(counting(3))];
+        let runaway = [0x8000_u16, 0x0001, 0x2000, 0x2001, 0x2002, 0x37ff].into_iter();
+        let runaway = runaway.chain([0x4000; 5300]).chain([0x4001, 0x2003]);
+        let malformed = [Ok(runaway.flat_map(u16::to_le_bytes).collect())];
+        let streams: [(Box<dyn Decoder>, VecDeque<_>, &str); 2] = [
+            (Box::new(Evt2Decoder::new()), refused.into(), "refused"),
+            (Box::new(Evt3Decoder::new()), malformed.into(), "65535"),
+        ];
+        for (decoder, reads, message) in streams {
+            let mut stream = Stream::new(decoder, Vec::new(), Script(reads));
+            let mut batch = Vec::new();
+            assert_eq!(stream.fill(&mut batch, 2, 99).unwrap(), Fill::Full);
+            assert_eq!(columns(&batch), [0, 1]);
+            batch.clear();
+            assert_eq!(stream.fill(&mut batch, 2, 99).unwrap(), Fill::End);
+            assert_eq!(columns(&batch), [2]);
+            batch.clear();
+            let error = stream.fill(&mut batch, 2, 99).unwrap_err();
+            assert!(error.to_string().contains(message), "{error}");
+            assert_eq!(stream.fill(&mut batch, 2, 99).unwrap(), Fill::End);
+            assert!(batch.is_empty());
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! EVT files for Python.
+
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError, TryLockError};
+
+use numpy::PyArray1;
+use pyo3::exceptions::{PyIsADirectoryError, PyOSError, PyValueError};
+use pyo3::prelude::*;
+
+use crate::codec::{Error, Fill, Header, HeaderReader, Record, Stream};
+
+/// Events in a batch when the caller asks for no number: large enough that the cost of a batch does not
+/// show, small enough to stay in the second cache.
+const NATURAL_BATCH: usize = 64 * 1024;
+
+/// Reads after which a call looks for signals, though it has found no events.
+const READS_PER_SIGNAL_CHECK: usize = 64;
+
+/// An EVT file being read. Threads that read at the same time take turns.
+#[pyclass(frozen, module = "frames2py._core")]
+pub struct EvtReader {
+    header: Header,
+    /// Whether the file has an end to read up to. Of a pipe, what has come is passed on at once.
+    regular: bool,
+    closed: AtomicBool,
+    /// `None` once closed.
+    open: Mutex<Option<Open>>,
+}
+
+struct Open {
+    stream: Stream<File>,
+    /// The batch being filled; it outlives a call that a signal ended.
+    batch: Vec<Record>,
+}
+
+#[pymethods]
+impl EvtReader {
+    #[new]
+    fn new(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        let (mut file, regular) = py.detach(|| open(&path)).map_err(|error| os_error(error, &path))?;
+        let mut header = HeaderReader::new();
+        let (header, ahead) = loop {
+            match py.detach(|| header.read(&mut file)) {
+                Err(Error::Io(error)) if error.kind() == ErrorKind::Interrupted => py.check_signals()?,
+                Err(Error::Io(error)) => return Err(os_error(error, &path)),
+                Err(error) => return Err(to_python(error)),
+                Ok(found) => break found,
+            }
+        };
+        let decoder = header.version.decoder().map_err(to_python)?;
+        let stream = Stream::new(decoder, ahead, file);
+        Ok(EvtReader {
+            header,
+            regular,
+            closed: AtomicBool::new(false),
+            open: Mutex::new(Some(Open { stream, batch: Vec::new() })),
+        })
+    }
+
+    /// The encoding, as `"EVT 3.0"`.
+    #[getter]
+    fn format(&self) -> &'static str {
+        self.header.version.name()
+    }
+
+    /// `(width, height)` as the header states it, or `None`.
+    #[getter]
+    fn geometry(&self) -> Option<(u32, u32)> {
+        self.header.geometry
+    }
+
+    /// Whether `close()` was called.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// The next events as packed bytes in an array of their own: `limit` events, fewer only at the end
+    /// of the file or before an error, or as many as suit without a limit; `None` at the end.
+    #[pyo3(signature = (limit=None))]
+    fn read<'py>(&self, py: Python<'py>, limit: Option<usize>) -> PyResult<Option<Bound<'py, PyArray1<u8>>>> {
+        loop {
+            let read = py.detach(|| self.read_some(limit));
+            self.release_if_closed();
+            match read {
+                Ok(Read::Batch(batch)) => {
+                    return Ok(Some(PyArray1::from_vec(py, batch.into_flattened())));
+                }
+                Ok(Read::Nothing) => py.check_signals()?,
+                Ok(Read::End) => return Ok(None),
+                Ok(Read::Closed) => return Err(PyValueError::new_err("the reader is closed")),
+                Err(Error::Io(error)) if error.kind() == ErrorKind::Interrupted => py.check_signals()?,
+                Err(error) => return Err(to_python(error)),
+            }
+        }
+    }
+
+    /// Closes the file. A read under way in another thread ends first, and closes it then.
+    fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.release_if_closed();
+    }
+}
+
+impl EvtReader {
+    fn read_some(&self, limit: Option<usize>) -> Result<Read, Error> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(Open { stream, batch }) = open.as_mut().filter(|_| !self.closed()) else {
+            return Ok(Read::Closed);
+        };
+        let target = limit.unwrap_or(NATURAL_BATCH);
+        let at_once = limit.is_none() && !self.regular;
+        if batch.capacity() == 0 {
+            batch.reserve_exact(target.min(NATURAL_BATCH));
+        }
+        // What was read already must not wait for the pipe's next bytes.
+        let mut fill = stream.fill(batch, target, if at_once { 0 } else { READS_PER_SIGNAL_CHECK })?;
+        if at_once && fill == Fill::Paused && batch.is_empty() {
+            fill = stream.fill(batch, target, 1)?;
+        }
+        match fill {
+            Fill::Paused if !at_once || batch.is_empty() => return Ok(Read::Nothing),
+            Fill::End if batch.is_empty() => return Ok(Read::End),
+            Fill::Full | Fill::Paused | Fill::End => {}
+        }
+        let mut batch = std::mem::take(batch);
+        if batch.len() < batch.capacity() / 2 {
+            batch.shrink_to_fit();
+        }
+        Ok(Read::Batch(batch))
+    }
+
+    /// Drops the file if the reader is closed and nobody reads. `close()` sets the flag before it tries,
+    /// and whoever it finds reading tries after: one of them gets it.
+    fn release_if_closed(&self) {
+        if !self.closed.load(Ordering::SeqCst) {
+            return;
+        }
+        match self.open.try_lock() {
+            Ok(mut open) => *open = None,
+            Err(TryLockError::Poisoned(open)) => *open.into_inner() = None,
+            Err(TryLockError::WouldBlock) => {}
+        }
+    }
+}
+
+/// What came of reading for a while.
+enum Read {
+    Batch(Vec<Record>),
+    /// No event, but neither is it the end.
+    Nothing,
+    End,
+    Closed,
+}
+
+/// Opens a file for reading; also whether it is a regular one.
+fn open(path: &Path) -> io::Result<(File, bool)> {
+    let meta = std::fs::metadata(path)?;
+    if meta.is_dir() {
+        // Said here, as systems differ in what they say and when.
+        return Err(ErrorKind::IsADirectory.into());
+    }
+    Ok((File::open(path)?, meta.is_file()))
+}
+
+fn os_error(error: io::Error, path: &Path) -> PyErr {
+    const EISDIR: i32 = 21;
+    let path = path.as_os_str().to_owned();
+    match error.raw_os_error() {
+        // OSError makes itself the subclass of the number, the fourth argument being Windows' own.
+        Some(number) => {
+            let message = error.to_string();
+            let message =
+                message.strip_suffix(&format!(" (os error {number})")).unwrap_or(&message).to_owned();
+            PyOSError::new_err((number, message, path, number))
+        }
+        None if error.kind() == ErrorKind::IsADirectory => {
+            PyIsADirectoryError::new_err((EISDIR, "Is a directory", path))
+        }
+        // A path with a NUL in it.
+        None => PyValueError::new_err(format!("cannot open {path:?}: {error}")),
+    }
+}
+
+fn to_python(error: Error) -> PyErr {
+    match error {
+        Error::Io(error) => error.into(),
+        Error::Header(message) | Error::Malformed(message) => PyValueError::new_err(message),
+    }
+}
