@@ -1,0 +1,43 @@
+"""The code of docs/pytorch.md, for the tests that run it or use its functions."""
+
+import contextlib
+import functools
+import io
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "pytorch.md"
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+class Block(NamedTuple):
+    language: str
+    text: str
+    line: int  # of the page, where the text starts
+
+
+def blocks() -> list[Block]:
+    """Every fenced block of the page, in order."""
+    page = PAGE.read_text(encoding="utf-8")
+    return [Block(m[1], m[2], page.count("\n", 0, m.start()) + 2) for m in FENCE.finditer(page)]
+
+
+def run_block(block: Block, namespace: dict) -> str:
+    """Run a block at its place in the page, so that a traceback names the page's line; what it printed."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile("\n" * (block.line - 1) + block.text, str(PAGE), "exec"), namespace)
+    return printed.getvalue()
+
+
+@functools.cache
+def page_functions() -> SimpleNamespace:
+    """What the page defines, as the page defines it. Needs PyTorch."""
+    namespace: dict = {"__name__": "page"}
+    for block in blocks():
+        if block.language == "python":
+            run_block(block, namespace)
+    return SimpleNamespace(**namespace)
