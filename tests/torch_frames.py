@@ -11,8 +11,16 @@ import frames2py
 SIZE = (4, 3)  # width, height
 BINS, BIN_US = 3, 10
 
-# t, x, y, p: two on one pixel, both polarities, in the last completed bins and before them.
-RECORDS = [(3, 0, 0, 1), (8, 1, 0, 0), (14, 2, 1, 1), (21, 3, 2, 1), (27, 1, 1, 0), (28, 1, 1, 0), (33, 2, 2, 1)]
+# t, x, y, p: two on one pixel, both polarities, in completed bins and in the one in progress.
+RECORDS = [
+    (3, 0, 0, 1),
+    (8, 1, 0, 0),
+    (14, 2, 1, 1),
+    (21, 3, 2, 1),
+    (27, 1, 1, 0),
+    (28, 1, 1, 0),
+    (33, 2, 2, 1),
+]
 
 KERNELS = {
     "EventCount": frames2py.EventCount,

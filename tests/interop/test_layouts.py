@@ -14,7 +14,8 @@ torch = pytest.importorskip("torch")
 def test_the_page_lays_every_kernel_out_as_it_says(name):
     _, snapshot = publish(KERNELS[name]())
     batch = page_functions().to_batch(snapshot)
-    expected = [[[float(np.float32(float(v))) for v in row] for row in plane] for plane in worked_channels(name)]
+    worked = worked_channels(name)
+    expected = [[[float(np.float32(float(v))) for v in row] for row in plane] for plane in worked]
     assert batch.dtype == torch.float32
     assert batch.is_contiguous()
     assert batch.tolist() == [expected]
@@ -85,7 +86,7 @@ def test_polarity_is_channels_last_and_permute_is_a_view():
     assert tuple(planes.shape) == (2, 3, 4)
     assert planes.data_ptr() == copy.ctypes.data
     assert not planes.is_contiguous()
-    assert planes.tolist() == [[[int(v) for v in row] for row in plane] for plane in worked_channels("Polarity")]
+    assert planes.tolist() == worked_channels("Polarity")
     contiguous = planes.contiguous()
     assert contiguous.is_contiguous()
     assert contiguous.data_ptr() != planes.data_ptr()
@@ -161,7 +162,7 @@ def test_negative_strides_are_refused_and_two_remedies_work():
 
 
 @pytest.mark.filterwarnings("ignore:The given NumPy array is not writable:UserWarning")
-def test_a_broadcast_view_is_one_element_many_times_over():
+def test_a_broadcast_view_repeats_the_same_memory():
     _, snapshot = publish("event_count")
     copy = snapshot.copy()
     wide = np.broadcast_to(copy, (2, 3, 4))

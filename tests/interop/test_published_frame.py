@@ -58,7 +58,9 @@ def test_letting_pytorch_copy_leaves_the_frame_alone(name):
 
 
 def test_the_read_only_warning_comes_once_per_process():
-    code = SNAPSHOT + """
+    code = (
+        SNAPSHOT
+        + """
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     torch.from_numpy(frame)
@@ -71,28 +73,35 @@ with warnings.catch_warnings(record=True) as caught:
 print(len(caught))
 print(caught[0].category.__name__, "|", str(caught[0].message)[:37])
 """
+    )
     assert run_python(code).splitlines() == ["1", "1", "UserWarning | The given NumPy array is not writable"]
 
 
 @pytest.mark.parametrize("call", ["torch.as_tensor(frame)", "torch.asarray(frame)"])
 def test_the_other_sharing_conversions_give_the_same_warning(call):
-    code = SNAPSHOT + f"""
+    code = (
+        SNAPSHOT
+        + f"""
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     {call}
 print([(w.category.__name__, str(w.message)[:37]) for w in caught])
 """
+    )
     assert run_python(code) == "[('UserWarning', 'The given NumPy array is not writable')]\n"
 
 
 def test_frombuffer_has_a_warning_of_its_own():
-    code = SNAPSHOT + """
+    code = (
+        SNAPSHOT
+        + """
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     torch.from_numpy(frame)
     torch.frombuffer(frame, dtype=torch.uint32)
 print([str(w.message)[:30] for w in caught])
 """
+    )
     assert run_python(code) == "['The given NumPy array is not w', 'The given buffer is not writab']\n"
 
 
