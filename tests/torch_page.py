@@ -1,5 +1,6 @@
 """The code of docs/pytorch.md, for the tests that run it or use its functions."""
 
+import ast
 import contextlib
 import functools
 import io
@@ -7,6 +8,10 @@ import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
+
+import numpy as np
+
+import frames2py
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "pytorch.md"
@@ -35,9 +40,13 @@ def run_block(block: Block, namespace: dict) -> str:
 
 @functools.cache
 def page_functions() -> SimpleNamespace:
-    """What the page defines, as the page defines it. Needs PyTorch."""
-    namespace: dict = {"__name__": "page"}
+    """The functions the page defines, as it defines them, without running the rest. Needs PyTorch."""
+    import torch
+
+    namespace: dict = {"np": np, "torch": torch, "frames2py": frames2py}
     for block in blocks():
         if block.language == "python":
-            run_block(block, namespace)
+            tree = ast.parse(block.text)
+            tree.body = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+            exec(compile(ast.increment_lineno(tree, block.line - 1), str(PAGE), "exec"), namespace)
     return SimpleNamespace(**namespace)
