@@ -5,9 +5,8 @@ Each item is one frame of a fixed number of events. PyTorch is installed by you.
 
 import argparse
 
-import torch
-
 import frames2py
+import torch
 from frames2py.adapters import evt
 
 

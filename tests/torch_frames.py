@@ -4,9 +4,8 @@ import subprocess
 import sys
 from fractions import Fraction
 
-import numpy as np
-
 import frames2py
+import numpy as np
 
 SIZE = (4, 3)  # width, height
 BINS, BIN_US = 3, 10

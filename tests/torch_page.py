@@ -1,17 +1,14 @@
-"""The code of docs/pytorch.md, for the tests that run it or use its functions."""
+"""The code of docs/pytorch.md, for the tests that use its functions."""
 
 import ast
-import contextlib
 import functools
-import io
 import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
-import numpy as np
-
 import frames2py
+import numpy as np
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "pytorch.md"
@@ -28,14 +25,6 @@ def blocks() -> list[Block]:
     """Every fenced block of the page, in order."""
     page = PAGE.read_text(encoding="utf-8")
     return [Block(m[1], m[2], page.count("\n", 0, m.start()) + 2) for m in FENCE.finditer(page)]
-
-
-def run_block(block: Block, namespace: dict) -> str:
-    """Run a block at its place in the page, so that a traceback names the page's line; what it printed."""
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile("\n" * (block.line - 1) + block.text, str(PAGE), "exec"), namespace)
-    return printed.getvalue()
 
 
 @functools.cache

@@ -9,9 +9,8 @@ import sys
 import textwrap
 from pathlib import Path
 
-import pytest
-
 import frames2py
+import pytest
 
 PACKAGE = Path(frames2py.__file__).parent
 
