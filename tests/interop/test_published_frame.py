@@ -1,10 +1,11 @@
 """docs/pytorch.md, "Do not wrap snapshot.frame": what goes wrong, and what copies instead."""
 
 import ctypes
+import gc
 
 import numpy as np
 import pytest
-from torch_frames import RECORDS, publish, run_python
+from torch_frames import KERNELS, RECORDS, make_events, publish, run_python
 
 torch = pytest.importorskip("torch")
 
@@ -164,3 +165,19 @@ def test_an_alias_keeps_the_frame_alive():
     for _ in range(8):  # later publications must not reuse what the alias reads
         publish("event_count", RECORDS[:1])
     assert alias.tolist() == expected
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_write_through_an_alias_ends_with_its_publication(name):
+    # Frame memory may be used again. What somebody wrote into it must not show up in a later frame.
+    engine, _ = publish(KERNELS[name](), [])
+    undisturbed, _ = publish(KERNELS[name](), [])
+    for call in range(12):
+        alias = torch.from_dlpack(engine.snapshot().frame)
+        alias.fill_(99)
+        del alias
+        gc.collect()
+        records = [(40 + call, call % 4, call % 3, call % 2)] if call % 3 else []  # some windows are empty
+        for each in (engine, undisturbed):
+            each.ingest(make_events(records))
+        assert engine.snapshot().frame.tolist() == undisturbed.snapshot().frame.tolist()
