@@ -2,7 +2,6 @@
 
 import functools
 import importlib.util
-import os
 import subprocess
 import sys
 import threading
@@ -17,7 +16,6 @@ torch = pytest.importorskip("torch")
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "pytorch_dataset.py"
-RECORDINGS = Path(os.environ.get("FRAMES2PY_RECORDINGS", ROOT.parent / "shared" / "recordings"))
 
 
 def load_example():
@@ -55,14 +53,14 @@ def naive_polarity(records):
 
 
 @pytest.fixture
-def recordings(tmp_path):
+def synthetic(tmp_path):
     contents = [scattered(23, 1), scattered(10, 2), scattered(7, 3)]
     paths = [write_evt2(tmp_path / f"{i}.raw", records) for i, records in enumerate(contents)]
     return paths, contents
 
 
-def test_every_frame_holds_its_events_and_the_last_the_rest(recordings):
-    paths, contents = recordings
+def test_every_frame_holds_its_events_and_the_last_the_rest(synthetic):
+    paths, contents = synthetic
     dataset = load_example().RecordingFrames(paths, frames2py.Polarity, events_per_frame=5)
     items = list(dataset)
     expected = []
@@ -75,16 +73,16 @@ def test_every_frame_holds_its_events_and_the_last_the_rest(recordings):
     assert [int(item["frame"].sum()) for item in items] == [5, 5, 5, 5, 3, 5, 5, 5, 2]
 
 
-def test_items_are_tensors_of_their_own(recordings):
-    paths, _ = recordings
+def test_items_are_tensors_of_their_own(synthetic):
+    paths, _ = synthetic
     items = list(load_example().RecordingFrames(paths[:1], frames2py.Polarity, events_per_frame=5))
     for item in items[1:]:
         item["frame"].zero_()
     assert int(items[0]["frame"].sum()) == 5
 
 
-def test_any_kernel_through_a_partial(recordings):
-    paths, contents = recordings
+def test_any_kernel_through_a_partial(synthetic):
+    paths, contents = synthetic
     make_kernel = functools.partial(frames2py.VoxelGrid, bins=2, bin_us=50)
     items = list(load_example().RecordingFrames(paths, make_kernel, events_per_frame=1000))
     assert len(items) == 3
@@ -110,7 +108,7 @@ def test_a_recording_without_geometry_takes_the_sensor_size(tmp_path):
     assert tuple(item["frame"].shape) == (5, 6)
 
 
-def test_polarity_image_is_chw_from_0_to_1(recordings):
+def test_polarity_image_is_chw_from_0_to_1(synthetic):
     example = load_example()
     counts = torch.tensor([[[2, 0], [1, 4]]]).to(torch.uint32)
     image = example.polarity_image(counts)
@@ -119,8 +117,8 @@ def test_polarity_image_is_chw_from_0_to_1(recordings):
     assert example.polarity_image(torch.zeros((1, 2, 2), dtype=torch.uint32)).tolist() == [[[0, 0]], [[0, 0]]]
 
 
-def test_the_loader_batches_frames_indices_and_times(recordings):
-    paths, contents = recordings
+def test_the_loader_batches_frames_indices_and_times(synthetic):
+    paths, contents = synthetic
     example = load_example()
     dataset = example.RecordingFrames(
         paths, frames2py.Polarity, events_per_frame=5, transform=example.polarity_image
@@ -134,8 +132,8 @@ def test_the_loader_batches_frames_indices_and_times(recordings):
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2, 4])
-def test_the_example_reports_the_same_whatever_the_workers(recordings, workers):
-    paths, contents = recordings
+def test_the_example_reports_the_same_whatever_the_workers(synthetic, workers):
+    paths, contents = synthetic
     # PyTorch advises against more workers than cores; a small machine may have fewer than this test asks for.
     options = ["-W", "error", "-W", "ignore:This DataLoader will create:UserWarning"]
     done = subprocess.run(
@@ -151,14 +149,13 @@ def test_the_example_reports_the_same_whatever_the_workers(recordings, workers):
     ]
 
 
-@pytest.mark.skipif(not RECORDINGS.is_dir(), reason=f"no recordings in {RECORDINGS}")
-def test_a_real_recording_loses_no_event():
+def test_a_real_recording_loses_no_event(recordings):
     name = "sparklers.evt2.raw"
-    lines = (RECORDINGS / "MANIFEST.tsv").read_text(encoding="utf-8").splitlines()
+    lines = (recordings / "MANIFEST.tsv").read_text(encoding="utf-8").splitlines()
     (line,) = [line for line in lines if line.startswith(name)]
     row = dict(zip(lines[0].split("\t"), line.split("\t"), strict=True))
     dataset = load_example().RecordingFrames(
-        [RECORDINGS / name], frames2py.Polarity, events_per_frame=50_000, sensor_size=(640, 480)
+        [recordings / name], frames2py.Polarity, events_per_frame=50_000, sensor_size=(640, 480)
     )
     counts, latest = torch.zeros(2, dtype=torch.int64), 0
     for item in dataset:
