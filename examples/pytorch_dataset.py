@@ -5,8 +5,9 @@ Each item is one frame of a fixed number of events. PyTorch is installed by you.
 
 import argparse
 
-import frames2py
 import torch
+
+import frames2py
 from frames2py.adapters import evt
 
 

@@ -4,8 +4,9 @@ import subprocess
 import sys
 from fractions import Fraction
 
-import frames2py
 import numpy as np
+
+import frames2py
 
 SIZE = (4, 3)  # width, height
 BINS, BIN_US = 3, 10

@@ -7,8 +7,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
-import frames2py
 import numpy as np
+
+import frames2py
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "pytorch.md"

@@ -9,8 +9,9 @@ import sys
 import textwrap
 from pathlib import Path
 
-import frames2py
 import pytest
+
+import frames2py
 
 PACKAGE = Path(frames2py.__file__).parent
 

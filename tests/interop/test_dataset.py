@@ -7,10 +7,11 @@ import sys
 import threading
 from pathlib import Path
 
-import frames2py
 import numpy as np
 import pytest
 from torch_frames import make_events
+
+import frames2py
 
 torch = pytest.importorskip("torch")
 

@@ -1,10 +1,11 @@
 """docs/pytorch.md, "Back to events and arrays" and "Gradients"."""
 
-import frames2py
 import numpy as np
 import pytest
 from torch_frames import KERNELS, RECORDS, make_events, publish
 from torch_page import page_functions
+
+import frames2py
 
 torch = pytest.importorskip("torch")
 

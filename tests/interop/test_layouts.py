@@ -1,10 +1,11 @@
 """docs/pytorch.md, "Every kernel, ready for a convolution" and "Unusual layouts"."""
 
-import frames2py
 import numpy as np
 import pytest
 from torch_frames import BINS, KERNELS, RECORDS, publish, worked_channels
 from torch_page import page_functions
+
+import frames2py
 
 torch = pytest.importorskip("torch")
 

@@ -1,11 +1,12 @@
 """docs/pytorch.md, "Numbers": dtypes, exactness, and what unsigned tensors cannot do."""
 
-import frames2py
 import numpy as np
 import pytest
-from frames2py.publish import Snapshot, SnapshotMeta
 from torch_frames import DTYPES, KERNELS, SHAPES, make_events, publish
 from torch_page import page_functions
+
+import frames2py
+from frames2py.publish import Snapshot, SnapshotMeta
 
 torch = pytest.importorskip("torch")
 

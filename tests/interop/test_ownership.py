@@ -4,10 +4,11 @@ import gc
 import threading
 import weakref
 
-import frames2py
 import numpy as np
 import pytest
 from torch_frames import DTYPES, KERNELS, RECORDS, SHAPES, SIZE, make_events, publish
+
+import frames2py
 
 torch = pytest.importorskip("torch")
 

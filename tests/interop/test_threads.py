@@ -3,9 +3,10 @@
 import sysconfig
 import threading
 
-import frames2py
 import pytest
 from torch_frames import KERNELS, make_events, publish, run_python
+
+import frames2py
 
 torch = pytest.importorskip("torch")
 
