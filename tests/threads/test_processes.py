@@ -249,11 +249,11 @@ SCRIBBLE = """
                 continue
             after = engine.stats
             assert after.events_ingested - before.events_ingested == count
-            outside = after.events_out_of_bounds - before.events_out_of_bounds
+            assert after.events_out_of_bounds - before.events_out_of_bounds <= count
             snapshot = engine.snapshot()
             if kernel in ("event_count", "polarity"):
-                # every event of the call is either in the frame or out of bounds
-                assert int(snapshot.frame.sum()) + outside == count
+                # torn events may land on any pixel or nowhere, but each at most once
+                assert int(snapshot.frame.sum()) <= count
             if snapshot.meta.watermark is not None:
                 assert snapshot.meta.watermark < 2**63
     finally:
