@@ -9,9 +9,9 @@ use crate::event::Events;
 use crate::exclusive::{Cell, Exclusive, Held, NOBODY, thread_token};
 use crate::geometry::SensorSize;
 use crate::kernels::Kernel;
-use crate::publish::{Memory, Pool, Publication, Publisher, Spec};
+use crate::publish::{Claim, Memory, Publication, Publisher, Retired, Spec, View, Writer};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Arc, LockResult, Mutex, MutexGuard};
+use std::sync::{LockResult, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// What an engine counted.
@@ -67,22 +67,22 @@ impl Counters {
 }
 
 /// What the lock protects.
-pub struct State {
+pub struct State<V: View> {
     accumulator: Accumulator,
+    writer: Writer<Publication, V>,
     last_publication: Option<Instant>,
     pending: bool,
     /// Had before a call changes anything, so that a call cannot fail for memory half-way.
-    spare: Option<Memory>,
+    spare: Option<(Claim, Memory)>,
     counts: [u64; 3],
 }
 
 /// See the module's description. `V` is what readers keep with a publication.
-pub struct Engine<V> {
-    state: Exclusive<State>,
+pub struct Engine<V: View> {
+    state: Exclusive<State<V>>,
     producer: AtomicU64,
     running: AtomicBool,
     publisher: Publisher<V>,
-    pool: Arc<Pool>,
     counters: Counters,
     interval: Duration,
     sensor: SensorSize,
@@ -90,29 +90,26 @@ pub struct Engine<V> {
     born: Instant,
 }
 
-/// A publication that is not the latest any more: dropped by the caller when it suits.
-pub type Retired<V> = Option<Arc<Publication<V>>>;
-
-impl<V: Default> Engine<V> {
-    /// An engine that runs, has published nothing and has no producer yet. An `interval` of zero publishes on
-    /// every call.
-    pub fn new(sensor: SensorSize, kernel: Box<dyn Kernel>, interval: Duration) -> Result<Self> {
+impl<V: View> Engine<V> {
+    /// An engine that runs, has published nothing and has no producer yet. An `interval` of zero publishes on every call.
+    /// The memory of up to `keep` publications is kept for use again.
+    pub fn new(sensor: SensorSize, kernel: Box<dyn Kernel>, interval: Duration, keep: usize) -> Result<Self> {
         let spec = kernel.spec().clone();
-        let pool = Pool::new(spec.bytes());
-        let spare = Some(pool.take()?);
-        let state = State {
+        let (publisher, writer) = Publisher::new(keep);
+        let mut state = State {
             accumulator: Accumulator::new(sensor, kernel),
+            writer,
             last_publication: None,
             pending: false,
-            spare,
+            spare: None,
             counts: [0; 3],
         };
+        state.spare = Some(state.claim()?);
         Ok(Self {
             state: Exclusive::new(state),
             producer: AtomicU64::new(NOBODY),
             running: AtomicBool::new(true),
-            publisher: Publisher::default(),
-            pool,
+            publisher,
             counters: Counters::default(),
             interval,
             sensor,
@@ -164,22 +161,22 @@ impl<V: Default> Engine<V> {
     pub fn session<'a>(
         &'a self,
         call: &'static str,
-        lock: impl FnOnce(&'a Mutex<Cell<State>>) -> LockResult<MutexGuard<'a, Cell<State>>>,
+        lock: impl FnOnce(&'a Mutex<Cell<State<V>>>) -> LockResult<MutexGuard<'a, Cell<State<V>>>>,
     ) -> Result<Session<'a, V>> {
         Ok(Session { engine: self, state: self.state.hold(call, lock)? })
     }
 }
 
 /// The engine's lock, held.
-pub struct Session<'a, V> {
+pub struct Session<'a, V: View> {
     engine: &'a Engine<V>,
-    state: Held<'a, State>,
+    state: Held<'a, State<V>>,
 }
 
-impl<V: Default> Session<'_, V> {
+impl<V: View> Session<'_, V> {
     /// Takes a call in and publishes if that is due. While stopped it does nothing but make the thread the
     /// producer.
-    pub fn ingest(&mut self, events: Events<'_>) -> Result<Retired<V>> {
+    pub fn ingest(&mut self, events: Events<'_>) -> Result<Option<Retired>> {
         if self.pass_while_stopped()? {
             return Ok(None);
         }
@@ -205,7 +202,7 @@ impl<V: Default> Session<'_, V> {
     }
 
     /// Publishes what is pending, then makes `ingest` do nothing.
-    pub fn stop(&mut self) -> Result<Retired<V>> {
+    pub fn stop(&mut self) -> Result<Option<Retired>> {
         let engine = self.engine;
         let retired = if self.state.pending {
             self.state.guarded(|state| engine.publish(state, Instant::now()))?
@@ -217,7 +214,7 @@ impl<V: Default> Session<'_, V> {
     }
 
     /// Back to the state of a new engine, but for the sequence, the uptime, the producer and whether it runs.
-    pub fn reset(&mut self) -> Result<Retired<V>> {
+    pub fn reset(&mut self) -> Result<Option<Retired>> {
         self.state.guarded(|state| {
             state.accumulator.reset()?;
             state.last_publication = None;
@@ -226,14 +223,14 @@ impl<V: Default> Session<'_, V> {
             Ok(())
         })?;
         self.engine.counters.store([0; 3]);
-        Ok(self.engine.publisher.reset())
+        Ok(Some(self.state.writer.reset()))
     }
 }
 
-impl<V: Default> Engine<V> {
-    fn take_in(&self, state: &mut State, events: Events<'_>) -> Result<Retired<V>> {
+impl<V: View> Engine<V> {
+    fn take_in(&self, state: &mut State<V>, events: Events<'_>) -> Result<Option<Retired>> {
         if state.spare.is_none() {
-            state.spare = Some(self.pool.take()?);
+            state.spare = Some(state.claim()?);
         }
         let found = state.accumulator.accumulate(events)?;
         state.pending |= found.in_bounds() > 0;
@@ -248,18 +245,43 @@ impl<V: Default> Engine<V> {
         }
     }
 
-    fn publish(&self, state: &mut State, now: Instant) -> Result<Retired<V>> {
+    fn publish(&self, state: &mut State<V>, now: Instant) -> Result<Option<Retired>> {
         let watermark = state.accumulator.watermark();
-        let spare = state.spare.take().map_or_else(|| self.pool.take(), Ok);
-        let filled = spare.and_then(|spare| state.accumulator.kernel_mut().publish(spare, watermark));
-        // Whoever sees the publication sees it counted. One that failed leaves its events counted and
-        // pending.
-        state.counts[2] += u64::from(filled.is_ok());
-        self.counters.store(state.counts);
-        let frame = self.pool.seal(filled?);
-        state.pending = false;
-        state.last_publication = Some(now);
-        Ok(self.publisher.publish(frame, watermark))
+        let (claim, spare) = state.spare.take().map_or_else(|| state.claim(), Ok)?;
+        match state.accumulator.kernel_mut().publish(spare, watermark) {
+            Ok(frame) => {
+                // Whoever sees the publication sees it counted.
+                state.counts[2] += 1;
+                self.counters.store(state.counts);
+                state.pending = false;
+                state.last_publication = Some(now);
+                let published = state.writer.publish(claim, Publication { frame, watermark });
+                self.publisher.announce();
+                Ok(Some(published.retired))
+            }
+            Err(error) => {
+                // The events stay counted and pending.
+                self.counters.store(state.counts);
+                state.writer.abandon(claim, None);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl<V: View> State<V> {
+    /// A place for the next publication, and memory for its frame.
+    fn claim(&mut self) -> Result<(Claim, Memory)> {
+        let bytes = self.accumulator.kernel().spec().bytes();
+        let (claim, left) =
+            self.writer.claim().ok_or(Error::OutOfMemory { what: "a place for one more frame", bytes })?;
+        match left.map_or_else(|| Memory::zeroed("a frame", bytes), |left| Ok(left.frame)) {
+            Ok(memory) => Ok((claim, memory)),
+            Err(error) => {
+                self.writer.abandon(claim, None);
+                Err(error)
+            }
+        }
     }
 }
 
@@ -283,7 +305,7 @@ mod tests {
 
     fn engine(interval: Duration) -> Engine<()> {
         let sensor = SensorSize::new(4, 3).unwrap();
-        Engine::new(sensor, Config::EventCount.build(sensor).unwrap(), interval).unwrap()
+        Engine::new(sensor, Config::EventCount.build(sensor).unwrap(), interval, 4).unwrap()
     }
 
     fn ingest(engine: &Engine<()>, events: &[(u64, u16, u16, u8)]) -> Result<()> {
@@ -292,7 +314,7 @@ mod tests {
     }
 
     fn counts(engine: &Engine<()>) -> Vec<u32> {
-        bytemuck::cast_slice(engine.publisher().read().unwrap().frame.bytes()).to_vec()
+        engine.publisher().pool().read().unwrap().content().frame.as_slice().to_vec()
     }
 
     #[test]
@@ -311,13 +333,13 @@ mod tests {
         let engine = engine(Duration::MAX);
         ingest(&engine, &[(1, 0, 0, 1)]).unwrap();
         ingest(&engine, &[(2, 1, 0, 1)]).unwrap();
-        assert_eq!(engine.publisher().read().unwrap().sequence, 1);
+        assert_eq!(engine.publisher().pool().read().unwrap().sequence(), 1);
         engine.session("stop", |m| m.lock()).unwrap().stop().unwrap();
-        let last = engine.publisher().read().unwrap();
-        assert_eq!((last.sequence, last.watermark), (2, Some(2)));
+        let last = engine.publisher().pool().read().unwrap();
+        assert_eq!((last.sequence(), last.content().watermark), (2, Some(2)));
         engine.session("stop", |m| m.lock()).unwrap().stop().unwrap();
         ingest(&engine, &[(3, 1, 0, 1)]).unwrap();
-        assert_eq!(engine.publisher().read().unwrap().sequence, 2);
+        assert_eq!(engine.publisher().pool().read().unwrap().sequence(), 2);
         assert_eq!(engine.stats().events_ingested, 2);
     }
 
@@ -336,7 +358,7 @@ mod tests {
             let rejected = s.spawn(|| ingest(&engine, &[(5, 0, 0, 1), (1 << 63, 99, 99, 1)]));
             assert!(matches!(rejected.join().unwrap(), Err(Error::Timestamp { t }) if t == 1 << 63));
         });
-        assert!(engine.publisher().read().is_none());
+        assert!(engine.publisher().pool().read().is_none());
         assert_eq!(engine.stats().events_ingested, 0);
         ingest(&engine, &[(1, 0, 0, 1)]).unwrap();
         assert_eq!(counts(&engine)[0], 1);
@@ -367,13 +389,13 @@ mod tests {
     fn a_panic_is_an_error_and_leaves_an_engine_that_can_only_be_read() {
         let sensor = SensorSize::new(4, 3).unwrap();
         let kernel = Faulty(Config::EventCount.spec(sensor), 0);
-        let engine: Engine<()> = Engine::new(sensor, Box::new(kernel), Duration::ZERO).unwrap();
+        let engine: Engine<()> = Engine::new(sensor, Box::new(kernel), Duration::ZERO, 4).unwrap();
         ingest(&engine, &[(1, 0, 0, 1)]).unwrap();
         let error = ingest(&engine, &[(2, 0, 0, 1)]).unwrap_err();
         assert!(matches!(&error, Error::Panicked(text) if text == "out of order"), "{error}");
         assert!(matches!(ingest(&engine, &[(3, 0, 0, 1)]), Err(Error::Poisoned)));
         assert!(matches!(engine.session("reset", |m| m.lock()), Err(Error::Poisoned)));
-        assert_eq!(engine.publisher().read().unwrap().sequence, 1);
+        assert_eq!(engine.publisher().pool().read().unwrap().sequence(), 1);
         assert_eq!(engine.stats().events_ingested, 1);
     }
 

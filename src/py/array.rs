@@ -5,7 +5,8 @@
 //! the array outlives whatever it came from.
 #![allow(unsafe_code)]
 
-use crate::publish::{Element, Frame, Memory, Spec};
+use super::view::SnapshotView;
+use crate::publish::{Element, Lease, Memory, Publication, Spec};
 use numpy::npyffi::{
     NPY_ARRAY_CARRAY, NPY_ARRAY_CARRAY_RO, NpyTypes, PyArrayObject, flags, get_type_object, npy_intp,
 };
@@ -14,7 +15,6 @@ use numpy::{PyUntypedArrayMethods, dtype};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
 
 /// A frame type as NumPy sees it.
 pub struct FrameType {
@@ -128,12 +128,12 @@ impl FrameType {
     pub fn published<'py>(
         &self,
         py: Python<'py>,
-        frame: &Arc<Frame>,
+        lease: Lease<Publication, SnapshotView>,
     ) -> PyResult<Bound<'py, PyUntypedArray>> {
-        let data = frame.bytes().as_ptr().cast_mut().cast();
-        let owner = Bound::new(py, FrameOwner { _frame: Arc::clone(frame) })?.into_any();
-        // SAFETY: `owner` keeps the memory, which holds one frame of this spec, is page-aligned and is never
-        // written again.
+        let data = lease.frame.bytes().as_ptr().cast_mut().cast();
+        let owner = Bound::new(py, FrameOwner { _lease: lease })?.into_any();
+        // SAFETY: the lease in `owner` keeps the memory, which holds one frame of this spec, is page-aligned and is
+        // not written while it is leased.
         unsafe { self.make(py, data, NPY_ARRAY_CARRAY_RO, Some(owner)) }
     }
 
@@ -185,7 +185,7 @@ pub fn copy_bytes(array: &Bound<'_, PyUntypedArray>, out: &mut [u8]) -> PyResult
 /// The base of a published frame's array: a share of its memory, and nothing that could be written through.
 #[pyclass(frozen, module = "frames2py._core")]
 struct FrameOwner {
-    _frame: Arc<Frame>,
+    _lease: Lease<Publication, SnapshotView>,
 }
 
 /// Memory for one frame that a publisher of the user's own fills and then seals.

@@ -4,14 +4,15 @@ use super::array::FrameType;
 use super::custom::PythonKernel;
 use super::input::{self, Layouts, integer, real};
 use super::kernel::{self, Driven};
+use super::view::{SnapshotView, object_of};
 use crate::engine::Engine as Core;
 use crate::error::Error;
-use crate::publish::Publication;
+use crate::publish::Retired;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::{MutexExt, PyOnceLock};
+use pyo3::sync::MutexExt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -23,15 +24,6 @@ pub const DETACH_FROM: usize = 16_384;
 
 /// How long a wait on the main thread sleeps before it looks for a signal to handle.
 const SIGNAL_CHECK: Duration = Duration::from_millis(20);
-
-/// The Python object of a publication, made by its first reader.
-struct View(PyOnceLock<Py<PyAny>>);
-
-impl Default for View {
-    fn default() -> Self {
-        Self(PyOnceLock::new())
-    }
-}
 
 /// Accumulates events on one thread and publishes snapshots that any thread reads.
 ///
@@ -62,7 +54,7 @@ impl Default for View {
 ///     A frame or the kernel's state cannot be allocated.
 #[pyclass(frozen, subclass, weakref, dict, module = "frames2py")]
 pub struct Engine {
-    core: Core<View>,
+    core: Core<SnapshotView>,
     frame_type: FrameType,
     python: Option<Arc<PythonKernel>>,
     layouts: Layouts,
@@ -77,22 +69,29 @@ struct Types {
 }
 
 impl Engine {
-    /// The one Python object of a publication.
-    fn view<'py>(&self, py: Python<'py>, publication: &Publication<View>) -> PyResult<Bound<'py, PyAny>> {
-        let view = publication.view.0.get_or_try_init(py, || {
-            let meta = self.types.meta.call1(py, (publication.watermark, publication.sequence))?;
-            let frame = self.frame_type.published(py, &publication.frame)?;
+    /// The one Python object of the latest publication, if that is newer than `sequence`.
+    fn newer<'py>(&self, py: Python<'py>, sequence: Option<u64>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let pool = self.core.publisher().pool();
+        if pool.has_unreaped() {
+            pool.reap_rest(drop);
+        }
+        let Some(visit) = pool.read().filter(|visit| visit.sequence() > sequence.unwrap_or(0)) else {
+            return Ok(None);
+        };
+        let object = object_of(py, &visit, || {
+            let meta = self.types.meta.call1(py, (visit.content().watermark, visit.sequence()))?;
+            let frame = self.frame_type.published(py, visit.lease(pool))?;
             self.types.snapshot.call1(py, (frame, meta))
-        })?;
-        Ok(view.bind(py).clone())
+        });
+        drop(visit.leave());
+        object.map(Some)
     }
 
-    fn view_or_none<'py>(
-        &self,
-        py: Python<'py>,
-        publication: Option<Arc<Publication<View>>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        publication.map_or_else(|| Ok(py.None().into_bound(py)), |publication| self.view(py, &publication))
+    /// Frees the object of a publication that is not the latest any more. The frame is free with its last holder.
+    fn let_go(&self, retired: Option<Retired>) {
+        if let Some(retired) = retired {
+            drop(retired.reap(self.core.publisher().pool()));
+        }
     }
 }
 
@@ -120,7 +119,7 @@ impl Engine {
         let types = py.import("frames2py._types")?;
         let class = |name: &str| -> PyResult<Py<PyAny>> { Ok(types.getattr(name)?.unbind()) };
         Ok(Self {
-            core: Core::new(sensor, kernel, interval)?,
+            core: Core::new(sensor, kernel, interval, KEEP)?,
             frame_type,
             python,
             layouts: Layouts::new(py)?,
@@ -171,8 +170,8 @@ impl Engine {
             let events = array.events();
             py.detach(move || self.core.session("ingest", Mutex::lock)?.ingest(events))
         };
-        // Here, attached and outside the lock, is where the publication before may be freed.
-        drop(retired?);
+        // Here, attached and outside the lock, Python objects may be freed.
+        self.let_go(retired?);
         Ok(())
     }
 
@@ -180,7 +179,7 @@ impl Engine {
     ///
     /// Every reader of a publication gets the same `Snapshot` object.
     fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.view_or_none(py, self.core.publisher().read())
+        Ok(self.newer(py, None)?.unwrap_or_else(|| py.None().into_bound(py)))
     }
 
     /// Waits for a publication with `meta.sequence > sequence` and returns the latest.
@@ -220,26 +219,25 @@ impl Engine {
         if self.core.is_producer() {
             return Err(Error::ProducerWaits.into());
         }
-        let publisher = self.core.publisher();
-        let start = Instant::now();
-        if let Some(publication) = publisher.wait_newer(sequence, Some(start)) {
-            return self.view(py, &publication);
+        if let Some(snapshot) = self.newer(py, sequence)? {
+            return Ok(snapshot);
         }
         // A time too far away to be expressed is never reached.
-        let deadline = timeout.and_then(|timeout| start.checked_add(timeout));
-        if !is_main_thread(py)? {
-            return self.view_or_none(py, py.detach(|| publisher.wait_newer(sequence, deadline)));
-        }
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let signals = is_main_thread(py)?;
         loop {
-            let check = Instant::now() + SIGNAL_CHECK;
-            let until = deadline.map_or(check, |deadline| deadline.min(check));
-            if let Some(publication) = py.detach(|| publisher.wait_newer(sequence, Some(until))) {
-                return self.view(py, &publication);
+            let check = signals.then(|| Instant::now() + SIGNAL_CHECK);
+            let until = [deadline, check].into_iter().flatten().min();
+            py.detach(|| self.core.publisher().wait_newer(sequence, until));
+            // A reset may have taken down what woke this thread: then it waits on.
+            if let Some(snapshot) = self.newer(py, sequence)? {
+                return Ok(snapshot);
             }
-            py.check_signals()?;
+            if signals {
+                py.check_signals()?;
+            }
             if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-                // Once more, as handling signals may have taken long.
-                return self.view_or_none(py, publisher.wait_newer(sequence, deadline));
+                return Ok(self.newer(py, sequence)?.unwrap_or_else(|| py.None().into_bound(py)));
             }
         }
     }
@@ -256,7 +254,7 @@ impl Engine {
     /// Waits for an `ingest()` under way. Wakes waiters only by what it publishes.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         let retired = self.core.session("stop", |m| m.lock_py_attached(py))?.stop();
-        drop(retired?);
+        self.let_go(retired?);
         Ok(())
     }
 
@@ -265,7 +263,7 @@ impl Engine {
     /// The sequence, the uptime, the producer and whether the Engine runs stay. The next call publishes.
     fn reset(&self, py: Python<'_>) -> PyResult<()> {
         let retired = self.core.session("reset", |m| m.lock_py_attached(py))?.reset();
-        drop(retired?);
+        self.let_go(retired?);
         Ok(())
     }
 
@@ -283,6 +281,10 @@ impl Engine {
         self.python.as_ref().map_or(Ok(()), |python| python.traverse(&visit))
     }
 }
+
+/// Publications whose memory an Engine keeps for use again. A few cover the latest, one being filled, and readers that
+/// come and go; what a burst of readers holds beyond that goes back to the system when they let go.
+const KEEP: usize = 8;
 
 /// The interval of an Engine that was not given one.
 const DEFAULT_INTERVAL: Duration = Duration::from_millis(16);

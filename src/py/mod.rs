@@ -11,6 +11,7 @@ mod evt;
 mod image;
 mod input;
 mod kernel;
+mod view;
 
 use crate::error::Error;
 use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyValueError};

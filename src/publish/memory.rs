@@ -1,9 +1,8 @@
-//! Frame memory: page-aligned, zeroed when new, and recycled when its last holder lets go.
+//! Frame memory: page-aligned, and zeroed when new.
 
 use crate::error::{Error, Result};
 use bytemuck::Pod;
 use memmap2::MmapMut;
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// What a kernel's frame looks like.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,67 +100,6 @@ impl Memory {
     }
 }
 
-/// Published memory: never written again. Shared by whoever holds an `Arc` of it; the last one to let go
-/// gives the memory back to the pool it came from, from whatever thread that is.
-pub struct Frame {
-    memory: Option<Memory>,
-    pool: Arc<Pool>,
-}
-
-impl Frame {
-    /// The bytes.
-    pub fn bytes(&self) -> &[u8] {
-        self.memory.as_ref().map_or(&[], Memory::bytes)
-    }
-}
-
-impl Drop for Frame {
-    fn drop(&mut self) {
-        if let Some(memory) = self.memory.take() {
-            self.pool.give_back(memory);
-        }
-    }
-}
-
-/// Spare frame memory of one size.
-pub struct Pool {
-    bytes: Option<usize>,
-    spares: Mutex<Vec<Memory>>,
-}
-
-/// Spares kept at most. A few cover a latest frame, one being filled and readers that come and go; what a
-/// burst of readers needed beyond that goes back to the system.
-const SPARES: usize = 8;
-
-impl Pool {
-    /// A pool for frames of this many bytes (`None` where computing it overflowed: then nothing can be had).
-    pub fn new(bytes: Option<usize>) -> Arc<Self> {
-        Arc::new(Self { bytes, spares: Mutex::new(Vec::with_capacity(SPARES)) })
-    }
-
-    /// A spare, or new memory. Its content is whatever it was.
-    pub fn take(&self) -> Result<Memory> {
-        let spare = self.spares.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        spare.map_or_else(|| Memory::zeroed("a frame", self.bytes), Ok)
-    }
-
-    /// Seals memory that was filled.
-    pub fn seal(self: &Arc<Self>, memory: Memory) -> Arc<Frame> {
-        Arc::new(Frame { memory: Some(memory), pool: Arc::clone(self) })
-    }
-
-    fn give_back(&self, memory: Memory) {
-        let mut spares = self.spares.lock().unwrap_or_else(PoisonError::into_inner);
-        if spares.len() < SPARES {
-            spares.push(memory);
-        } else {
-            // Unmapping takes long; nobody should wait for it.
-            drop(spares);
-            drop(memory);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,24 +119,6 @@ mod tests {
         for len in [None, Some(isize::MAX as usize)] {
             assert!(matches!(Memory::zeroed("a test", len), Err(Error::OutOfMemory { .. })));
         }
-    }
-
-    #[test]
-    fn a_frame_goes_back_to_its_pool_with_the_last_holder() {
-        let pool = Pool::new(Some(64));
-        let mut memory = pool.take().unwrap();
-        memory.bytes_mut().fill(7);
-        let frame = pool.seal(memory);
-        let other = Arc::clone(&frame);
-        let address = frame.bytes().as_ptr();
-        drop(frame);
-        assert_eq!(other.bytes(), [7; 64]);
-        assert_ne!(pool.take().unwrap().bytes().as_ptr(), address);
-        drop(other);
-        let mut again = pool.take().unwrap();
-        assert_eq!(again.bytes().as_ptr(), address);
-        again.clear();
-        assert_eq!(again.bytes(), [0; 64]);
     }
 
     #[test]

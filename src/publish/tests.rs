@@ -1,0 +1,137 @@
+use super::*;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+fn fill(writer: &mut Writer<Publication, ()>, value: u8) -> u64 {
+    let (claim, left) = writer.claim().unwrap();
+    let mut frame =
+        left.map_or_else(|| Memory::zeroed("a test", Some(4096)).unwrap(), |publication| publication.frame);
+    frame.bytes_mut().fill(value);
+    let published = writer.publish(claim, Publication { frame, watermark: Some(u64::from(value)) });
+    assert_eq!(published.retired.reap(writer.pool()), None);
+    published.sequence
+}
+
+fn address(lease: &Lease<Publication, ()>) -> *const u8 {
+    lease.frame.bytes().as_ptr()
+}
+
+fn latest(publisher: &Publisher<()>) -> Lease<Publication, ()> {
+    publisher.pool().read().unwrap().lease(publisher.pool())
+}
+
+#[test]
+fn numbers_rise_across_a_reset() {
+    let (publisher, mut writer) = Publisher::<()>::new(4);
+    assert!(publisher.pool().read().is_none());
+    assert_eq!([fill(&mut writer, 1), fill(&mut writer, 2)], [1, 2]);
+    assert_eq!(publisher.pool().read().unwrap().sequence(), 2);
+    let _ = writer.reset();
+    assert!(publisher.pool().read().is_none());
+    assert_eq!(publisher.pool().latest_sequence(), 0);
+    assert_eq!(fill(&mut writer, 3), 3);
+    assert_eq!(publisher.pool().read().unwrap().sequence(), 3);
+}
+
+#[test]
+fn a_held_publication_stays_and_its_memory_comes_back() {
+    let (publisher, mut writer) = Publisher::<()>::new(4);
+    fill(&mut writer, 1);
+    let held = latest(&publisher);
+    let place = address(&held);
+    for value in 2..20 {
+        fill(&mut writer, value);
+        assert_eq!(held.frame.bytes(), [1; 4096]);
+    }
+    assert_eq!(publisher.pool().occupancy(), Occupancy { slots: 3, leased: 2 });
+    drop(held);
+    assert_eq!(publisher.pool().occupancy(), Occupancy { slots: 3, leased: 1 });
+    fill(&mut writer, 20);
+    assert_eq!(address(&latest(&publisher)), place);
+}
+
+#[test]
+fn slots_beyond_those_kept_give_their_memory_away() {
+    let (publisher, mut writer) = Publisher::<()>::new(2);
+    let mut held = Vec::new();
+    for value in 0..200 {
+        fill(&mut writer, value);
+        held.push(latest(&publisher));
+    }
+    for (value, lease) in held.iter().enumerate() {
+        assert!(lease.frame.bytes().iter().all(|&b| usize::from(b) == value));
+    }
+    assert_eq!(publisher.pool().occupancy(), Occupancy { slots: 200, leased: 200 });
+    held.clear();
+    assert_eq!(publisher.pool().occupancy(), Occupancy { slots: 200, leased: 1 });
+    let mut left = Vec::new();
+    for _ in 0..199 {
+        let (claim, content) = writer.claim().unwrap();
+        left.push((claim, content.is_some()));
+    }
+    assert_eq!(left.iter().filter(|(_, kept)| *kept).count(), 2);
+}
+
+#[test]
+fn leases_outlive_the_publisher() {
+    let (publisher, mut writer) = Publisher::<()>::new(2);
+    fill(&mut writer, 7);
+    let lease = latest(&publisher);
+    drop((publisher, writer));
+    assert_eq!(lease.frame.bytes(), [7; 4096]);
+}
+
+#[test]
+fn what_is_newer_already_is_found_at_once() {
+    let (publisher, mut writer) = Publisher::<()>::new(2);
+    assert!(!publisher.wait_newer(None, Some(Instant::now())));
+    fill(&mut writer, 1);
+    assert!(publisher.wait_newer(None, None));
+    assert!(publisher.wait_newer(Some(0), None));
+    assert!(!publisher.wait_newer(Some(1), Some(Instant::now())));
+}
+
+#[test]
+fn readers_see_whole_publications_in_order_and_all_comes_back() {
+    let (publisher, mut writer) = Publisher::<()>::new(3);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for hold in 0..4 {
+            let (publisher, done) = (&publisher, &done);
+            scope.spawn(move || {
+                let (mut last, mut held) = (0, Vec::new());
+                while !done.load(Ordering::Relaxed) {
+                    let Some(visit) = publisher.pool().read() else { continue };
+                    assert!(visit.sequence() >= last);
+                    last = visit.sequence();
+                    let lease = visit.lease(publisher.pool());
+                    drop(visit);
+                    let value = lease.watermark.unwrap();
+                    assert!(lease.frame.bytes().iter().all(|&b| u64::from(b) == value));
+                    held.push(lease);
+                    if held.len() > hold * 5 {
+                        held.clear();
+                    }
+                }
+            });
+        }
+        for waiter in 0..2 {
+            let publisher = &publisher;
+            scope.spawn(move || {
+                let mut last = 0;
+                while last < 5_000 {
+                    assert!(publisher.wait_newer(Some(last), None));
+                    let now = publisher.pool().latest_sequence();
+                    assert!(now > last, "{waiter}");
+                    last = now;
+                }
+            });
+        }
+        for i in 0..5_000u64 {
+            fill(&mut writer, i as u8);
+            publisher.announce();
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(publisher.pool().occupancy().leased, 1);
+}
