@@ -275,7 +275,7 @@ impl<V: View> State<V> {
         let bytes = self.accumulator.kernel().spec().bytes();
         let (claim, left) =
             self.writer.claim().ok_or(Error::OutOfMemory { what: "a place for one more frame", bytes })?;
-        match left.map_or_else(|| Memory::zeroed("a frame", bytes), |left| Ok(left.frame)) {
+        match left.map_or_else(|| Memory::zeroed("a frame", bytes), |left| Ok(left.frame.recycled())) {
             Ok(memory) => Ok((claim, memory)),
             Err(error) => {
                 self.writer.abandon(claim, None);

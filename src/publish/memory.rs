@@ -91,6 +91,13 @@ impl Memory {
         bytemuck::cast_slice_mut(self.bytes_mut())
     }
 
+    /// The same memory for use again. It was out of sight meanwhile: some libraries write to what they were told is
+    /// read-only, so nothing is known of it any more.
+    pub fn recycled(mut self) -> Self {
+        self.zeroed = false;
+        self
+    }
+
     /// Makes all bytes 0; free where they are known to be.
     pub fn clear(&mut self) {
         if !self.zeroed {

@@ -1,3 +1,5 @@
+#![allow(unsafe_code)]
+
 use super::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -48,6 +50,18 @@ fn a_held_publication_stays_and_its_memory_comes_back() {
     assert_eq!(publisher.pool().occupancy(), Occupancy { slots: 3, leased: 1 });
     fill(&mut writer, 20);
     assert_eq!(address(&latest(&publisher)), place);
+}
+
+#[test]
+fn memory_that_was_out_of_sight_is_cleared() {
+    let mut memory = Memory::zeroed("a test", Some(64)).unwrap();
+    memory.clear();
+    let address = memory.bytes().as_ptr().cast_mut();
+    // SAFETY: the memory is mapped for writing, and no reference to it exists.
+    unsafe { address.write(9) };
+    let mut memory = memory.recycled();
+    memory.clear();
+    assert_eq!(memory.bytes(), [0; 64]);
 }
 
 #[test]

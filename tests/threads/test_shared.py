@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from records import at, uniform
+
 from frames2py import (
     Accumulator,
     Engine,
@@ -21,7 +23,6 @@ from frames2py import (
     TimeSurface,
     VoxelGrid,
 )
-from records import at, uniform
 
 LONG = 60.0
 
