@@ -9,7 +9,7 @@ use crate::event::Events;
 use crate::exclusive::{Cell, Exclusive, Held, NOBODY, thread_token};
 use crate::geometry::SensorSize;
 use crate::kernels::Kernel;
-use crate::publish::{Claim, Memory, Publication, Publisher, Retired, Spec, View, Writer};
+use crate::publish::{Claim, Memory, Occupancy, Publication, Publisher, Retired, Spec, View, Writer};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{LockResult, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -77,6 +77,25 @@ pub struct State<V: View> {
     counts: [u64; 3],
 }
 
+/// How an engine publishes.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// The least time between publications; zero publishes on every call.
+    pub interval: Duration,
+    /// Publications whose memory is kept for use again.
+    pub keep: usize,
+    /// Whether published frames are mapped so that every write to them faults.
+    pub guard: bool,
+}
+
+impl Default for Options {
+    /// Every 16 ms. Eight frames cover the latest, one being filled, and readers that come and go; what a
+    /// burst of readers holds beyond that goes back to the system when they let go.
+    fn default() -> Self {
+        Self { interval: Duration::from_millis(16), keep: 8, guard: false }
+    }
+}
+
 /// See the module's description. `V` is what readers keep with a publication.
 pub struct Engine<V: View> {
     state: Exclusive<State<V>>,
@@ -85,15 +104,16 @@ pub struct Engine<V: View> {
     publisher: Publisher<V>,
     counters: Counters,
     interval: Duration,
+    guard: bool,
     sensor: SensorSize,
     spec: Spec,
     born: Instant,
 }
 
 impl<V: View> Engine<V> {
-    /// An engine that runs, has published nothing and has no producer yet. An `interval` of zero publishes on every call.
-    /// The memory of up to `keep` publications is kept for use again.
-    pub fn new(sensor: SensorSize, kernel: Box<dyn Kernel>, interval: Duration, keep: usize) -> Result<Self> {
+    /// An engine that runs, has published nothing and has no producer yet.
+    pub fn new(sensor: SensorSize, kernel: Box<dyn Kernel>, options: Options) -> Result<Self> {
+        let Options { interval, keep, guard } = options;
         let spec = kernel.spec().clone();
         let (publisher, writer) = Publisher::new(keep);
         let mut state = State {
@@ -112,6 +132,7 @@ impl<V: View> Engine<V> {
             publisher,
             counters: Counters::default(),
             interval,
+            guard,
             sensor,
             spec,
             born: Instant::now(),
@@ -131,6 +152,11 @@ impl<V: View> Engine<V> {
     /// Shape and element type of its frames.
     pub fn spec(&self) -> &Spec {
         &self.spec
+    }
+
+    /// Frames in memory: those published and held or kept, and the one that may be ready for the next publication.
+    pub fn occupancy(&self) -> Occupancy {
+        self.publisher.pool().occupancy()
     }
 
     /// The counters, all of one moment. Takes no lock.
@@ -248,7 +274,8 @@ impl<V: View> Engine<V> {
     fn publish(&self, state: &mut State<V>, now: Instant) -> Result<Option<Retired>> {
         let watermark = state.accumulator.watermark();
         let (claim, spare) = state.spare.take().map_or_else(|| state.claim(), Ok)?;
-        match state.accumulator.kernel_mut().publish(spare, watermark) {
+        let filled = state.accumulator.kernel_mut().publish(spare, watermark);
+        match filled.and_then(|frame| if self.guard { frame.guarded() } else { Ok(frame) }) {
             Ok(frame) => {
                 // Whoever sees the publication sees it counted.
                 state.counts[2] += 1;
@@ -262,7 +289,7 @@ impl<V: View> Engine<V> {
             Err(error) => {
                 // The events stay counted and pending.
                 self.counters.store(state.counts);
-                state.writer.abandon(claim, None);
+                state.writer.abandon(claim);
                 Err(error)
             }
         }
@@ -275,10 +302,10 @@ impl<V: View> State<V> {
         let bytes = self.accumulator.kernel().spec().bytes();
         let (claim, left) =
             self.writer.claim().ok_or(Error::OutOfMemory { what: "a place for one more frame", bytes })?;
-        match left.map_or_else(|| Memory::zeroed("a frame", bytes), |left| Ok(left.frame.recycled())) {
+        match left.map_or_else(|| Memory::zeroed("a frame", bytes), |left| left.frame.recycled()) {
             Ok(memory) => Ok((claim, memory)),
             Err(error) => {
-                self.writer.abandon(claim, None);
+                self.writer.abandon(claim);
                 Err(error)
             }
         }
@@ -305,7 +332,12 @@ mod tests {
 
     fn engine(interval: Duration) -> Engine<()> {
         let sensor = SensorSize::new(4, 3).unwrap();
-        Engine::new(sensor, Config::EventCount.build(sensor).unwrap(), interval, 4).unwrap()
+        Engine::new(
+            sensor,
+            Config::EventCount.build(sensor).unwrap(),
+            Options { interval, ..Options::default() },
+        )
+        .unwrap()
     }
 
     fn ingest(engine: &Engine<()>, events: &[(u64, u16, u16, u8)]) -> Result<()> {
@@ -389,7 +421,9 @@ mod tests {
     fn a_panic_is_an_error_and_leaves_an_engine_that_can_only_be_read() {
         let sensor = SensorSize::new(4, 3).unwrap();
         let kernel = Faulty(Config::EventCount.spec(sensor), 0);
-        let engine: Engine<()> = Engine::new(sensor, Box::new(kernel), Duration::ZERO, 4).unwrap();
+        let engine: Engine<()> =
+            Engine::new(sensor, Box::new(kernel), Options { interval: Duration::ZERO, ..Options::default() })
+                .unwrap();
         ingest(&engine, &[(1, 0, 0, 1)]).unwrap();
         let error = ingest(&engine, &[(2, 0, 0, 1)]).unwrap_err();
         assert!(matches!(&error, Error::Panicked(text) if text == "out of order"), "{error}");

@@ -23,6 +23,9 @@ pub enum Error {
         /// How much was asked for; `None` when the size itself overflows.
         bytes: Option<usize>,
     },
+    /// The system refused to change what may be done with a frame's pages.
+    #[error("guard: the protection of a frame's memory cannot be changed on this system: {0}")]
+    Guard(std::io::Error),
     /// A sensor side is zero.
     #[error("sensor_size: width and height must be at least 1, got {0}")]
     EmptySensor(SensorSize),

@@ -6,7 +6,7 @@ of threads read the latest one without waiting and without making the producer w
 from . import _core, kernels, publish
 from ._core import Accumulator, Engine, __version__
 from ._events import EVENT_DTYPE
-from ._types import EngineStats, SnapshotMeta
+from ._types import EngineMemory, EngineStats, SnapshotMeta
 from .kernels import (
     EventCount,
     ExpDecay,
@@ -21,6 +21,7 @@ __all__ = [
     "EVENT_DTYPE",
     "Accumulator",
     "Engine",
+    "EngineMemory",
     "EngineStats",
     "EventCount",
     "ExpDecay",

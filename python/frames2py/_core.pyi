@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from typing_extensions import disjoint_base
 
 from ._events import EventArray
-from ._types import EngineStats, Snapshot
+from ._types import EngineMemory, EngineStats, Snapshot
 from .kernels._protocol import Kernel
 
 __all__ = [
@@ -46,6 +46,8 @@ class Engine:
         kernel: str | Kernel = "event_count",
         *,
         snapshot_interval_ms: float = 16.0,
+        pool_frames: int = 8,
+        guard: bool = False,
     ) -> Engine: ...
     def ingest(self, events: EventArray) -> None: ...
     def snapshot(self) -> Snapshot | None: ...
@@ -55,6 +57,8 @@ class Engine:
     def reset(self) -> None: ...
     @property
     def stats(self) -> EngineStats: ...
+    @property
+    def memory(self) -> EngineMemory: ...
 
 @final
 class EvtReader:

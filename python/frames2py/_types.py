@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["EngineStats", "Snapshot", "SnapshotMeta"]
+__all__ = ["EngineMemory", "EngineStats", "Snapshot", "SnapshotMeta"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,3 +113,26 @@ class EngineStats:
     events_out_of_bounds: int
     snapshots_published: int
     uptime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineMemory:
+    """What an Engine's frames occupy. Counted while readers go on, so only as exact as that allows.
+
+    Attributes
+    ----------
+    slots : int
+        Places for frames that were ever needed at the same time: one for each frame held, and one to fill.
+    leased : int
+        Frames that somebody holds: the latest publication, and those in readers' hands.
+    one_off : int
+        Those of them beyond ``pool_frames``: their memory is freed with their last holder.
+    bytes : int
+        Bytes of frame memory that the Engine has now, for frames held, kept and being filled. The kernel's
+        own state comes on top.
+    """
+
+    slots: int
+    leased: int
+    one_off: int
+    bytes: int

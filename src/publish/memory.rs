@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use bytemuck::Pod;
-use memmap2::MmapMut;
+use memmap2::{Mmap, MmapMut};
 
 /// What a kernel's frame looks like.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,9 +50,15 @@ impl Spec {
 /// Memory of a fixed size that only its owner can see: pages of their own, zeroed by the system when first
 /// touched.
 pub struct Memory {
-    map: MmapMut,
+    map: Map,
     len: usize,
     zeroed: bool,
+}
+
+enum Map {
+    Writable(MmapMut),
+    /// Every write faults, whoever does it.
+    Guarded(Mmap),
 }
 
 impl Memory {
@@ -62,7 +68,7 @@ impl Memory {
         let len = len.ok_or_else(out_of_memory)?;
         // An empty mapping does not exist; one byte costs the same page.
         let map = MmapMut::map_anon(len.max(1)).map_err(|_| out_of_memory())?;
-        Ok(Self { map, len, zeroed: true })
+        Ok(Self { map: Map::Writable(map), len, zeroed: true })
     }
 
     /// Memory for `count` zeroed elements.
@@ -72,13 +78,28 @@ impl Memory {
 
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
-        &self.map[..self.len]
+        match &self.map {
+            Map::Writable(map) => &map[..self.len],
+            Map::Guarded(map) => &map[..self.len],
+        }
     }
 
-    /// The bytes, to write to.
+    /// The bytes, to write to. Not for guarded memory.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.zeroed = false;
-        &mut self.map[..self.len]
+        match &mut self.map {
+            Map::Writable(map) => &mut map[..self.len],
+            Map::Guarded(_) => unreachable!("guarded memory is not written to"),
+        }
+    }
+
+    /// The same memory, mapped so that every write to it faults.
+    pub fn guarded(self) -> Result<Self> {
+        let map = match self.map {
+            Map::Writable(map) => Map::Guarded(map.make_read_only().map_err(Error::Guard)?),
+            guarded @ Map::Guarded(_) => guarded,
+        };
+        Ok(Self { map, ..self })
     }
 
     /// The content as elements. Pages are aligned for any of them.
@@ -91,11 +112,14 @@ impl Memory {
         bytemuck::cast_slice_mut(self.bytes_mut())
     }
 
-    /// The same memory for use again. It was out of sight meanwhile: some libraries write to what they were told is
-    /// read-only, so nothing is known of it any more.
-    pub fn recycled(mut self) -> Self {
-        self.zeroed = false;
-        self
+    /// The same memory for use again, guarded no more. It was out of sight meanwhile: some libraries write to
+    /// what they were told is read-only, so nothing is known of its content.
+    pub fn recycled(self) -> Result<Self> {
+        let map = match self.map {
+            Map::Guarded(map) => Map::Writable(map.make_mut().map_err(Error::Guard)?),
+            writable @ Map::Writable(_) => writable,
+        };
+        Ok(Self { map, len: self.len, zeroed: false })
     }
 
     /// Makes all bytes 0; free where they are known to be.
@@ -126,6 +150,18 @@ mod tests {
         for len in [None, Some(isize::MAX as usize)] {
             assert!(matches!(Memory::zeroed("a test", len), Err(Error::OutOfMemory { .. })));
         }
+    }
+
+    #[test]
+    fn guarded_memory_keeps_its_place_and_content_and_can_be_written_again() {
+        let mut memory = Memory::zeroed("a test", Some(5000)).unwrap();
+        memory.bytes_mut().fill(3);
+        let address = memory.bytes().as_ptr();
+        let guarded = memory.guarded().unwrap().guarded().unwrap();
+        assert_eq!((guarded.bytes().as_ptr(), guarded.bytes()), (address, &[3; 5000][..]));
+        let mut memory = guarded.recycled().unwrap();
+        memory.clear();
+        assert_eq!((memory.bytes().as_ptr(), memory.bytes()), (address, &[0; 5000][..]));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Publication: one writer puts frames up, any number of readers take the latest one.
 //!
 //! - A *publication* is a frame with its watermark and its sequence number, in a slot of a pool ([`pool`], where the
-//!   protocol is written down). It is not changed while anybody can see it, so a reader has all of one publication or
-//!   none of it. Readers are lock-free and never blocked by the writer; the writer is never blocked by readers, nor by
-//!   one that died holding a publication.
+//!   protocol is written down). It is not changed while anybody can see it, so a reader has all of one
+//!   publication or none of it. Readers are lock-free and never blocked by the writer; the writer is never
+//!   blocked by readers, nor by one that died holding a publication.
 //! - The memory of a publication goes back to its slot for use again, from whatever thread lets go of it last. In the
 //!   steady state publishing allocates nothing.
 //! - Sequence numbers start at 1, rise by one, and do not restart when the latest publication is taken down.
@@ -55,8 +55,8 @@ impl<V: View> Publisher<V> {
         self.bell.ring();
     }
 
-    /// Waits until a publication newer than `sequence` is up (`None`: any) and says whether one is. It is false only if
-    /// none is there when `deadline` has passed. Without a deadline it waits for ever.
+    /// Waits until a publication newer than `sequence` is up (`None`: any) and says whether one is. It is
+    /// false only if none is there when `deadline` has passed. Without a deadline it waits for ever.
     pub fn wait_newer(&self, sequence: Option<u64>, deadline: Option<Instant>) -> bool {
         self.has_newer(sequence)
             || self.bell.wait(deadline, || self.has_newer(sequence).then_some(())).is_some()

@@ -20,27 +20,30 @@
 //! # Paths
 //!
 //! - **Writer** (one at a time): closes a free slot by compare-and-swap, fills it, opens it with a lease for the board,
-//!   puts its number and sequence up in `latest`, and retires the slot that was there: gives its lease back and marks it.
+//!   puts its number and sequence up in `latest`, and retires the slot that was there: gives its lease back
+//!   and marks it.
 //! - **Reader**: loads `latest`, adds itself as a visitor of that slot, and stays if the slot is not closed and still
-//!   holds the sequence that it read; otherwise it leaves and starts again. It starts again only if the writer published
-//!   something newer meanwhile, so some thread always gets on; and it never waits for anybody.
+//!   holds the sequence that it read; otherwise it leaves and starts again. It starts again only if the
+//!   writer published something newer meanwhile, so some thread always gets on; and it never waits for
+//!   anybody.
 //! - **Lease**: a visitor that wants to keep the publication adds a lease, then leaves. Leases are given back by
 //!   subtracting one, on any thread.
 //! - **Reap**: a slot also keeps what readers made of its publication (`view`), which may itself hold a lease. It is
-//!   taken out when the publication is no longer the latest: by whoever finds the slot retired and without visitors, and
-//!   closes it for that. A visitor may thus use the view without a count of its own.
+//!   taken out when the publication is no longer the latest: by whoever finds the slot retired and without
+//!   visitors, and closes it for that. A visitor may thus use the view without a count of its own.
 //!
-//! Slots are freed with the pool only, so a late visitor of a slot that was used again touches valid memory, sees
-//! another sequence, and leaves. While it is there the slot cannot be closed, but it does not look at the content.
+//! Slots are freed with the pool only, so a late visitor of a slot that was used again touches valid memory,
+//! sees another sequence, and leaves. While it is there the slot cannot be closed, but it does not look at
+//! the content.
 //!
 //! # Orderings
 //!
-//! Everything rests on `state`. Closing acquires, and giving back (a lease, a visit, an open) releases, so the thread
-//! that closes a slot has seen all that others did there. Opening releases and visiting acquires, so a visitor sees the
-//! content, `generation` included. `state` is only ever changed by read-modify-write operations: a plain store would
-//! undo the visitors that came meanwhile. `latest` releases the new slot to those who never saw its `state`: they would
-//! find out by the generation, but would have to start again. Its store is `SeqCst` for the sake of waiters, see
-//! `wait.rs`.
+//! Everything rests on `state`. Closing acquires, and giving back (a lease, a visit, an open) releases, so
+//! the thread that closes a slot has seen all that others did there. Opening releases and visiting acquires,
+//! so a visitor sees the content, `generation` included. `state` is only ever changed by read-modify-write
+//! operations: a plain store would undo the visitors that came meanwhile. `latest` releases the new slot to
+//! those who never saw its `state`: they would find out by the generation, but would have to start again. Its
+//! store is `SeqCst` for the sake of waiters, see `wait.rs`.
 //!
 //! This file is allowed `unsafe`: it shares cells.
 #![allow(unsafe_code)]
@@ -121,10 +124,12 @@ pub struct Pool<T, V> {
     keep: usize,
     /// Some slot was retired whose view could not be taken out at once.
     unreaped: AtomicBool,
+    /// Slots that have a content, and claims. Only for information.
+    contents: AtomicUsize,
 }
 
-// SAFETY: the content is shared by `&T` (so `T: Sync`) and made and dropped by any thread (so `T: Send`). The protocol
-// above sees to it that nobody else looks while it is written.
+// SAFETY: the content is shared by `&T` (so `T: Sync`) and made and dropped by any thread (so `T: Send`). The
+// protocol above sees to it that nobody else looks while it is written.
 unsafe impl<T: Send + Sync, V: Send + Sync> Sync for Pool<T, V> {}
 
 /// What a pool holds at a moment.
@@ -134,6 +139,10 @@ pub struct Occupancy {
     pub slots: usize,
     /// Slots whose content somebody holds, the board included.
     pub leased: usize,
+    /// Those of them whose content goes with its last holder.
+    pub one_off: usize,
+    /// Slots that have a content, held or not, or are claimed to be given one.
+    pub contents: usize,
 }
 
 impl<T, V: View> Pool<T, V> {
@@ -146,6 +155,7 @@ impl<T, V: View> Pool<T, V> {
             count: AtomicUsize::new(0),
             keep,
             unreaped: AtomicBool::new(false),
+            contents: AtomicUsize::new(0),
         });
         let writer = Writer { pool: Arc::clone(&pool), board: None, sequence: 0 };
         (pool, writer)
@@ -202,14 +212,17 @@ impl<T, V: View> Pool<T, V> {
         if slot.state.compare_exchange(RETIRED, CLOSED, Ordering::Acquire, Ordering::Relaxed).is_ok() {
             // SAFETY: the slot is closed, by this thread: no lease, no visitor inside, no writer.
             let content = slot.content.with_mut(|content| unsafe { (*content).take() });
-            // Who read this slot's number in `latest` long ago would otherwise find the sequence and no content.
+            // Who read this slot's number in `latest` long ago would otherwise find the sequence and no
+            // content.
             slot.generation.store(0, Ordering::Relaxed);
             slot.state.fetch_and(!CLOSED, Ordering::Release);
+            self.contents.fetch_sub(usize::from(content.is_some()), Ordering::Relaxed);
             drop(content);
         }
     }
 
-    /// Takes the view out of a retired slot. `None` if it is not to be had now: it will be found by `reap_rest`.
+    /// Takes the view out of a retired slot. `None` if it is not to be had now: it will be found by
+    /// `reap_rest`.
     fn reap(&self, index: usize) -> Option<V::Taken> {
         let slot = self.slot(index);
         let mut state = slot.state.load(Ordering::Relaxed);
@@ -261,10 +274,13 @@ impl<T, V: View> Pool<T, V> {
     /// What is held now. Counted while others go on, so only as exact as that allows.
     pub fn occupancy(&self) -> Occupancy {
         let slots = self.count.load(Ordering::Acquire);
-        let leased = (0..slots)
-            .filter(|&index| self.slot(index).state.load(Ordering::Relaxed) & (VISITOR - 1) != 0)
-            .count();
-        Occupancy { slots, leased }
+        let is_leased = |&index: &usize| self.slot(index).state.load(Ordering::Relaxed) & (VISITOR - 1) != 0;
+        Occupancy {
+            slots,
+            leased: (0..slots).filter(is_leased).count(),
+            one_off: (self.keep..slots).filter(is_leased).count(),
+            contents: self.contents.load(Ordering::Relaxed),
+        }
     }
 }
 
@@ -285,7 +301,8 @@ impl<T, V: View> Visit<'_, T, V> {
 
     /// The publication.
     pub fn content(&self) -> &T {
-        // SAFETY: not closed when this visitor came in, and not to be closed for writing before it leaves: nobody writes.
+        // SAFETY: not closed when this visitor came in, and not to be closed for writing before it leaves:
+        // nobody writes.
         self.slot
             .content
             .with(|content| unsafe { (*content).as_ref() })
@@ -305,7 +322,8 @@ impl<T, V: View> Visit<'_, T, V> {
         Lease { pool: Arc::clone(pool), index: self.index }
     }
 
-    /// Ends the visit. Takes the view out again if it was put into a publication that is not the latest any more.
+    /// Ends the visit. Takes the view out again if it was put into a publication that is not the latest any
+    /// more.
     pub fn leave(self) -> Option<V::Taken> {
         let (pool, index, retired) = (self.pool, self.index, self.retired);
         drop(self);
@@ -364,10 +382,11 @@ pub struct Claim {
 }
 
 impl<T, V: View> Writer<T, V> {
-    /// Closes a free slot and hands out what content it was left with. `None` when there can be no more slots.
+    /// Closes a free slot and hands out what content it was left with. `None` when there can be no more
+    /// slots.
     ///
-    /// Costs a load per slot in use. It looks from the front, so that few slots are used again and again, and those
-    /// behind `keep` can rest.
+    /// Costs a load per slot in use. It looks from the front, so that few slots are used again and again, and
+    /// those behind `keep` can rest.
     pub fn claim(&mut self) -> Option<(Claim, Option<T>)> {
         let count = self.pool.count.load(Ordering::Relaxed);
         for index in 0..count {
@@ -383,6 +402,7 @@ impl<T, V: View> Writer<T, V> {
                 slot.generation.store(0, Ordering::Relaxed);
                 // SAFETY: the slot is closed, by this thread: no lease, no visitor inside, no other writer.
                 let content = slot.content.with_mut(|content| unsafe { (*content).take() });
+                self.pool.contents.fetch_add(usize::from(content.is_none()), Ordering::Relaxed);
                 return Some((Claim { index }, content));
             }
         }
@@ -393,11 +413,12 @@ impl<T, V: View> Writer<T, V> {
         let closed = slot.state.compare_exchange(0, CLOSED, Ordering::Acquire, Ordering::Relaxed);
         assert!(closed.is_ok(), "a slot that was never published has no visitors");
         self.pool.count.store(count + 1, Ordering::Release);
+        self.pool.contents.fetch_add(1, Ordering::Relaxed);
         Some((Claim { index: count }, None))
     }
 
-    /// Puts `content` up as the latest publication and returns its number. What was the latest is retired: the
-    /// caller chooses between `reap_last` and leaving that to readers.
+    /// Puts `content` up as the latest publication and returns its number. What was the latest is retired:
+    /// the caller chooses between `reap_last` and leaving that to readers.
     pub fn publish(&mut self, claim: Claim, content: T) -> Published {
         let index = claim.index;
         let sequence = self.sequence + 1;
@@ -407,7 +428,8 @@ impl<T, V: View> Writer<T, V> {
         // SAFETY: a claim is a slot that is closed by this writer.
         slot.content.with_mut(|cell| unsafe { *cell = Some(content) });
         slot.generation.store(sequence, Ordering::Relaxed);
-        // Opens the slot with a lease for the board, in one step; visitors that came and will leave are not lost.
+        // Opens the slot with a lease for the board, in one step; visitors that came and will leave are not
+        // lost.
         slot.state.fetch_sub(CLOSED - LEASE, Ordering::Release);
         self.pool.latest.store(sequence << INDEX_BITS | index as u64, Ordering::SeqCst);
         Published { sequence, retired: self.retire(Some(index)) }
@@ -431,10 +453,9 @@ impl<T, V: View> Writer<T, V> {
     }
 
     /// Gives a claimed slot back unused.
-    pub fn abandon(&mut self, claim: Claim, content: Option<T>) {
+    pub fn abandon(&mut self, claim: Claim) {
         let slot = self.pool.slot(claim.index);
-        // SAFETY: a claim is a slot that is closed by this writer.
-        slot.content.with_mut(|cell| unsafe { *cell = content });
+        self.pool.contents.fetch_sub(1, Ordering::Relaxed);
         slot.state.fetch_and(!CLOSED, Ordering::Release);
     }
 

@@ -1,4 +1,5 @@
-//! The only place that says where atomics and cells come from, so that the protocol can be run by a model checker.
+//! The only place that says where atomics and cells come from, so that the protocol can be run by a model
+//! checker.
 
 #[cfg(loom)]
 mod imp {

@@ -45,9 +45,9 @@ fn a_held_publication_stays_and_its_memory_comes_back() {
         fill(&mut writer, value);
         assert_eq!(held.frame.bytes(), [1; 4096]);
     }
-    assert_eq!(publisher.pool().occupancy(), Occupancy { slots: 3, leased: 2 });
+    assert_eq!(publisher.pool().occupancy(), Occupancy { slots: 3, leased: 2, one_off: 0, contents: 3 });
     drop(held);
-    assert_eq!(publisher.pool().occupancy(), Occupancy { slots: 3, leased: 1 });
+    assert_eq!(publisher.pool().occupancy(), Occupancy { slots: 3, leased: 1, one_off: 0, contents: 3 });
     fill(&mut writer, 20);
     assert_eq!(address(&latest(&publisher)), place);
 }
@@ -59,7 +59,7 @@ fn memory_that_was_out_of_sight_is_cleared() {
     let address = memory.bytes().as_ptr().cast_mut();
     // SAFETY: the memory is mapped for writing, and no reference to it exists.
     unsafe { address.write(9) };
-    let mut memory = memory.recycled();
+    let mut memory = memory.recycled().unwrap();
     memory.clear();
     assert_eq!(memory.bytes(), [0; 64]);
 }
@@ -75,9 +75,12 @@ fn slots_beyond_those_kept_give_their_memory_away() {
     for (value, lease) in held.iter().enumerate() {
         assert!(lease.frame.bytes().iter().all(|&b| usize::from(b) == value));
     }
-    assert_eq!(publisher.pool().occupancy(), Occupancy { slots: 200, leased: 200 });
+    assert_eq!(
+        publisher.pool().occupancy(),
+        Occupancy { slots: 200, leased: 200, one_off: 198, contents: 200 }
+    );
     held.clear();
-    assert_eq!(publisher.pool().occupancy(), Occupancy { slots: 200, leased: 1 });
+    assert_eq!(publisher.pool().occupancy(), Occupancy { slots: 200, leased: 1, one_off: 1, contents: 3 });
     let mut left = Vec::new();
     for _ in 0..199 {
         let (claim, content) = writer.claim().unwrap();

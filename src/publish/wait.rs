@@ -1,9 +1,9 @@
 //! Waiting for a publication, at the cost of one load for a publisher whom nobody waits for.
 //!
-//! A waiter first counts itself, then looks, then sleeps. The publisher first publishes, then looks for waiters. Both use
-//! `SeqCst` for these, so at least one of them sees the other: either the publisher rings, or the waiter finds the
-//! publication. Looking and falling asleep are one step under the mutex that the ringing thread takes as well, so it
-//! cannot ring in between.
+//! A waiter first counts itself, then looks, then sleeps. The publisher first publishes, then looks for
+//! waiters. Both use `SeqCst` for these, so at least one of them sees the other: either the publisher rings,
+//! or the waiter finds the publication. Looking and falling asleep are one step under the mutex that the
+//! ringing thread takes as well, so it cannot ring in between.
 
 use super::sync::{AtomicUsize, Condvar, Mutex, Ordering};
 use std::sync::PoisonError;
@@ -38,8 +38,8 @@ impl Bell {
         self.rung.notify_all();
     }
 
-    /// Sleeps until `look`, which loads with `SeqCst`, finds something, or until the deadline has passed; it then looks once
-    /// more.
+    /// Sleeps until `look`, which loads with `SeqCst`, finds something, or until the deadline has passed; it
+    /// then looks once more.
     pub fn wait<R>(&self, deadline: Option<Instant>, mut look: impl FnMut() -> Option<R>) -> Option<R> {
         self.waiters.fetch_add(1, Ordering::SeqCst);
         let mut asleep = self.asleep.lock().unwrap_or_else(PoisonError::into_inner);

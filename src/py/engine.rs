@@ -5,7 +5,7 @@ use super::custom::PythonKernel;
 use super::input::{self, Layouts, integer, real};
 use super::kernel::{self, Driven};
 use super::view::{SnapshotView, object_of};
-use crate::engine::Engine as Core;
+use crate::engine::{Engine as Core, Options};
 use crate::error::Error;
 use crate::publish::Retired;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -13,6 +13,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
+use pyo3::types::PyBool;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -66,6 +67,7 @@ struct Types {
     snapshot: Py<PyAny>,
     meta: Py<PyAny>,
     stats: Py<PyAny>,
+    memory: Py<PyAny>,
 }
 
 impl Engine {
@@ -87,7 +89,8 @@ impl Engine {
         object.map(Some)
     }
 
-    /// Frees the object of a publication that is not the latest any more. The frame is free with its last holder.
+    /// Frees the object of a publication that is not the latest any more. The frame is free with its last
+    /// holder.
     fn let_go(&self, retired: Option<Retired>) {
         if let Some(retired) = retired {
             drop(retired.reap(self.core.publisher().pool()));
@@ -98,19 +101,36 @@ impl Engine {
 #[pymethods]
 impl Engine {
     #[new]
-    #[pyo3(signature = (sensor_size, kernel = Argument::Default, *, snapshot_interval_ms = Argument::Default))]
-    #[pyo3(text_signature = "(sensor_size, kernel='event_count', *, snapshot_interval_ms=16.0)")]
+    #[pyo3(signature = (
+        sensor_size,
+        kernel = Argument::Default,
+        *,
+        snapshot_interval_ms = Argument::Default,
+        pool_frames = Argument::Default,
+        guard = Argument::Default,
+    ))]
+    #[pyo3(
+        text_signature = "(sensor_size, kernel='event_count', *, snapshot_interval_ms=16.0, pool_frames=8, guard=False)"
+    )]
     fn new(
         py: Python<'_>,
         sensor_size: &Bound<'_, PyAny>,
         kernel: Argument<'_>,
         snapshot_interval_ms: Argument<'_>,
+        pool_frames: Argument<'_>,
+        guard: Argument<'_>,
     ) -> PyResult<Self> {
         let sensor = input::sensor_size(sensor_size)?;
-        let interval = match snapshot_interval_ms {
-            Argument::Default => DEFAULT_INTERVAL,
-            Argument::Given(interval) => snapshot_interval(&interval)?,
-        };
+        let mut options = Options::default();
+        if let Argument::Given(interval) = snapshot_interval_ms {
+            options.interval = snapshot_interval(&interval)?;
+        }
+        if let Argument::Given(frames) = pool_frames {
+            options.keep = frames_to_keep(&frames)?;
+        }
+        if let Argument::Given(guard) = guard {
+            options.guard = flag("guard", &guard)?;
+        }
         let kernel = match kernel {
             Argument::Default => intern!(py, "event_count").clone().into_any(),
             Argument::Given(kernel) => kernel,
@@ -119,7 +139,7 @@ impl Engine {
         let types = py.import("frames2py._types")?;
         let class = |name: &str| -> PyResult<Py<PyAny>> { Ok(types.getattr(name)?.unbind()) };
         Ok(Self {
-            core: Core::new(sensor, kernel, interval, KEEP)?,
+            core: Core::new(sensor, kernel, options)?,
             frame_type,
             python,
             layouts: Layouts::new(py)?,
@@ -127,6 +147,7 @@ impl Engine {
                 snapshot: class("Snapshot")?,
                 meta: class("SnapshotMeta")?,
                 stats: class("EngineStats")?,
+                memory: class("EngineMemory")?,
             },
         })
     }
@@ -277,17 +298,18 @@ impl Engine {
         )
     }
 
+    /// What the Engine's frames occupy now, as an `EngineMemory`. Takes no lock.
+    #[getter]
+    fn memory(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let held = self.core.occupancy();
+        let bytes = held.contents * self.core.spec().bytes().unwrap_or(0);
+        self.types.memory.call1(py, (held.slots, held.leased, held.one_off, bytes))
+    }
+
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.python.as_ref().map_or(Ok(()), |python| python.traverse(&visit))
     }
 }
-
-/// Publications whose memory an Engine keeps for use again. A few cover the latest, one being filled, and readers that
-/// come and go; what a burst of readers holds beyond that goes back to the system when they let go.
-const KEEP: usize = 8;
-
-/// The interval of an Engine that was not given one.
-const DEFAULT_INTERVAL: Duration = Duration::from_millis(16);
 
 /// An argument that tells `None` from not given.
 enum Argument<'py> {
@@ -319,6 +341,27 @@ fn snapshot_interval(ob: &Bound<'_, PyAny>) -> PyResult<Duration> {
     }
     // An interval of more than 5e11 years never passes.
     Ok(Duration::try_from_secs_f64(ms / 1e3).unwrap_or(Duration::MAX))
+}
+
+/// `pool_frames`. More than there can be is as good as that.
+fn frames_to_keep(ob: &Bound<'_, PyAny>) -> PyResult<usize> {
+    let Some(int) = integer(ob) else {
+        return Err(PyTypeError::new_err(format!(
+            "pool_frames must be an integer, got {}",
+            ob.get_type().name()?
+        )));
+    };
+    if int.lt(0)? {
+        return Err(PyValueError::new_err(format!("pool_frames must be at least 0, got {int}")));
+    }
+    Ok(int.extract().unwrap_or(usize::MAX))
+}
+
+fn flag(name: &str, ob: &Bound<'_, PyAny>) -> PyResult<bool> {
+    match ob.cast::<PyBool>() {
+        Ok(flag) => Ok(flag.is_true()),
+        Err(_) => Err(PyTypeError::new_err(format!("{name} must be a bool, got {}", ob.get_type().name()?))),
+    }
 }
 
 /// `sequence` of a wait. One that is larger than any there can be is as good as the largest.

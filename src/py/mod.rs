@@ -14,7 +14,7 @@ mod kernel;
 mod view;
 
 use crate::error::Error;
-use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
 impl From<Error> for PyErr {
@@ -22,6 +22,7 @@ impl From<Error> for PyErr {
         match error {
             Error::Timestamp { .. } | Error::EmptySensor(_) => PyValueError::new_err(error.to_string()),
             Error::OutOfMemory { .. } => PyMemoryError::new_err(error.to_string()),
+            Error::Guard(_) => PyOSError::new_err(error.to_string()),
             Error::NotProducer
             | Error::ProducerWaits
             | Error::Reentered(_)

@@ -13,6 +13,7 @@ from frames2py import (
     EVENT_DTYPE,
     Accumulator,
     Engine,
+    EngineMemory,
     EngineStats,
     EventCount,
     ExpDecay,
@@ -100,7 +101,7 @@ def publish_something() -> Snapshot | None:
 def main() -> None:
     events: NDArray[np.void] = np.zeros(5, dtype=EVENT_DTYPE)
     for kernel in all_kernels():
-        engine = Engine((4, 3), kernel, snapshot_interval_ms=0)
+        engine = Engine((4, 3), kernel, snapshot_interval_ms=0, pool_frames=4, guard=False)
         seen: list[Snapshot | None] = []
         waiter = threading.Thread(
             target=lambda engine=engine, seen=seen: seen.append(engine.wait_for_newer(None, timeout=60.0))
@@ -115,6 +116,9 @@ def main() -> None:
         sequence: int = meta.sequence
         copied: NDArray[Any] = snapshot.copy(out=snapshot.copy())
         stats: EngineStats = engine.stats
+        memory: EngineMemory = engine.memory
+        assert memory.leased == 1
+        assert memory.slots * memory.bytes > memory.one_off == 0
         assert (watermark, sequence, stats.events_ingested) == (0, 1, 5)
         assert stats.snapshots_published == 1 and stats.events_out_of_bounds == 0 and stats.uptime_ns > 0
         assert copied.shape == snapshot.frame.shape

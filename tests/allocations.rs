@@ -1,0 +1,73 @@
+//! In the steady state, ingesting and publishing allocate nothing, whoever reads.
+
+use frames2py::engine::{Engine, Options};
+use frames2py::event::Events;
+use frames2py::geometry::SensorSize;
+use frames2py::kernels::Config;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: everything is passed on to the system's allocator as it came.
+#[allow(unsafe_code)]
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn publishing_allocates_nothing_in_the_steady_state() {
+    let sensor = SensorSize::new(64, 48).unwrap();
+    let events: Vec<u8> = (0..5000u64)
+        .flat_map(|i| {
+            let mut record = [0; 13];
+            record[..8].copy_from_slice(&(i * 7).to_le_bytes());
+            record[8] = (i % 70) as u8;
+            record[10] = (i % 50) as u8;
+            record[12] = (i % 2) as u8;
+            record
+        })
+        .collect();
+    for config in [
+        Config::EventCount,
+        Config::Polarity,
+        Config::TimeSurface,
+        Config::ExpDecay { decay: 0.9 },
+        Config::TimestampDecay { tau_us: 100.0 },
+        Config::StackedHistogram { bins: 3, bin_us: 100 },
+        Config::VoxelGrid { bins: 3, bin_us: 100 },
+    ] {
+        let options = Options { interval: Duration::ZERO, ..Options::default() };
+        let engine: Engine<()> = Engine::new(sensor, config.build(sensor).unwrap(), options).unwrap();
+        let pool = engine.publisher().pool();
+        let mut held: [_; 3] = std::array::from_fn(|_| None);
+        let mut round = |i: usize| {
+            let mut session = engine.session("ingest", Mutex::lock).unwrap();
+            let retired = session.ingest(Events::packed(&events)).unwrap();
+            drop(session);
+            assert!(retired.unwrap().reap(pool).is_none());
+            held[i % 3] = Some(pool.read().unwrap().lease(pool));
+        };
+        (0..50).for_each(&mut round);
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        (0..500).for_each(&mut round);
+        assert_eq!(ALLOCATIONS.load(Ordering::Relaxed) - before, 0, "{}", config.name());
+        assert!(engine.occupancy().slots <= 6);
+    }
+}
