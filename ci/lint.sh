@@ -14,5 +14,7 @@ say "mypy --strict"
 "$bin/mypy"
 say "mypy.stubtest"
 "$bin/python" -m mypy.stubtest frames2py
+say "notices of third parties"
+"$bin/python" ci/third_party.py --check
 say "shellcheck"
 "$bin/shellcheck" --external-sources --source-path=SCRIPTDIR .ci/run ci/*.sh

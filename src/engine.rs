@@ -9,7 +9,9 @@ use crate::event::Events;
 use crate::exclusive::{Cell, Exclusive, Held, NOBODY, thread_token};
 use crate::geometry::SensorSize;
 use crate::kernels::Kernel;
-use crate::publish::{Claim, Memory, Occupancy, Publication, Publisher, Retired, Spec, View, Writer};
+use crate::publish::{
+    Claim, MOST_HELD, Memory, Occupancy, Publication, Publisher, Retired, Spec, View, Writer,
+};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{LockResult, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -104,6 +106,8 @@ pub struct Engine<V: View> {
     publisher: Publisher<V>,
     counters: Counters,
     interval: Duration,
+    /// Nanoseconds since `born` at which the next publication is due. A hint for those without the lock.
+    due_ns: AtomicU64,
     guard: bool,
     sensor: SensorSize,
     spec: Spec,
@@ -132,6 +136,7 @@ impl<V: View> Engine<V> {
             publisher,
             counters: Counters::default(),
             interval,
+            due_ns: AtomicU64::new(0),
             guard,
             sensor,
             spec,
@@ -162,7 +167,7 @@ impl<V: View> Engine<V> {
     /// The counters, all of one moment. Takes no lock.
     pub fn stats(&self) -> Stats {
         let [events_ingested, events_out_of_bounds, snapshots_published] = self.counters.load();
-        let uptime_ns = u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let uptime_ns = self.nanoseconds(Instant::now());
         Stats { events_ingested, events_out_of_bounds, snapshots_published, uptime_ns }
     }
 
@@ -174,6 +179,15 @@ impl<V: View> Engine<V> {
     /// Whether the engine runs. Only a [`Session`] can rely on the answer.
     pub fn is_running(&self) -> bool {
         self.running.load(Ordering::Acquire)
+    }
+
+    /// Whether a call of `ingest` now would probably publish.
+    pub fn publishes_next(&self) -> bool {
+        self.nanoseconds(Instant::now()) >= self.due_ns.load(Ordering::Relaxed)
+    }
+
+    fn nanoseconds(&self, at: Instant) -> u64 {
+        u64::try_from(at.duration_since(self.born).as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// Refuses every thread but the producer. Says nothing before there is one.
@@ -249,6 +263,7 @@ impl<V: View> Session<'_, V> {
             Ok(())
         })?;
         self.engine.counters.store([0; 3]);
+        self.engine.due_ns.store(0, Ordering::Relaxed);
         Ok(Some(self.state.writer.reset()))
     }
 }
@@ -274,22 +289,30 @@ impl<V: View> Engine<V> {
     fn publish(&self, state: &mut State<V>, now: Instant) -> Result<Option<Retired>> {
         let watermark = state.accumulator.watermark();
         let (claim, spare) = state.spare.take().map_or_else(|| state.claim(), Ok)?;
-        let filled = state.accumulator.kernel_mut().publish(spare, watermark);
-        match filled.and_then(|frame| if self.guard { frame.guarded() } else { Ok(frame) }) {
-            Ok(frame) => {
-                // Whoever sees the publication sees it counted.
-                state.counts[2] += 1;
-                self.counters.store(state.counts);
-                state.pending = false;
-                state.last_publication = Some(now);
-                let published = state.writer.publish(claim, Publication { frame, watermark });
-                self.publisher.announce();
-                Ok(Some(published.retired))
-            }
+        let mut frame = match state.accumulator.kernel_mut().publish(spare, watermark) {
+            Ok(frame) => frame,
             Err(error) => {
                 // The events stay counted and pending.
                 self.counters.store(state.counts);
                 state.writer.abandon(claim);
+                return Err(error);
+            }
+        };
+        // A guard that fails is told, after the frame was published without: it must not be lost.
+        let guarded = if self.guard { frame.guard() } else { Ok(()) };
+        // Whoever sees the publication sees it counted.
+        state.counts[2] += 1;
+        self.counters.store(state.counts);
+        state.pending = false;
+        state.last_publication = Some(now);
+        let due = now.checked_add(self.interval).map_or(u64::MAX, |due| self.nanoseconds(due));
+        self.due_ns.store(due, Ordering::Relaxed);
+        let published = state.writer.publish(claim, Publication { frame, watermark });
+        self.publisher.announce();
+        match guarded {
+            Ok(()) => Ok(Some(published.retired)),
+            Err(error) => {
+                published.retired.leave(self.publisher.pool());
                 Err(error)
             }
         }
@@ -300,8 +323,7 @@ impl<V: View> State<V> {
     /// A place for the next publication, and memory for its frame.
     fn claim(&mut self) -> Result<(Claim, Memory)> {
         let bytes = self.accumulator.kernel().spec().bytes();
-        let (claim, left) =
-            self.writer.claim().ok_or(Error::OutOfMemory { what: "a place for one more frame", bytes })?;
+        let (claim, left) = self.writer.claim().ok_or(Error::TooManyHeld(MOST_HELD))?;
         match left.map_or_else(|| Memory::zeroed("a frame", bytes), |left| left.frame.recycled()) {
             Ok(memory) => Ok((claim, memory)),
             Err(error) => {

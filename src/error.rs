@@ -24,8 +24,11 @@ pub enum Error {
         bytes: Option<usize>,
     },
     /// The system refused to change what may be done with a frame's pages.
-    #[error("guard: the protection of a frame's memory cannot be changed on this system: {0}")]
+    #[error("guard: the protection of a frame's memory could not be changed: {0}")]
     Guard(std::io::Error),
+    /// Readers hold as many frames as there can be places for.
+    #[error("readers hold {0} frames of this Engine, and there can be no more")]
+    TooManyHeld(usize),
     /// A sensor side is zero.
     #[error("sensor_size: width and height must be at least 1, got {0}")]
     EmptySensor(SensorSize),
@@ -40,11 +43,13 @@ pub enum Error {
         "the producer's thread cannot wait for a newer snapshot: only it publishes, so it would wait for itself"
     )]
     ProducerWaits,
-    /// A kernel callback called back into the engine that is running it.
-    #[error("{0}() was called from inside the same Engine's kernel; an Engine cannot be re-entered")]
+    /// A kernel callback called back into what is running it.
+    #[error(
+        "{0}() was called by the kernel that is being run: an Engine or Accumulator cannot be re-entered"
+    )]
     Reentered(&'static str),
     /// Code inside the core panicked during this call.
-    #[error("internal error: {0}; this is a bug in frames2py. The Engine can only be read from now on")]
+    #[error("internal error: {0}; this is a bug in frames2py. what it left behind is not used any more")]
     Panicked(String),
     /// A previous call panicked half-way, so the accumulated state cannot be trusted.
     #[error("a previous call failed inside frames2py and left this object unusable; make a new one")]
@@ -55,7 +60,7 @@ pub enum Error {
 }
 
 fn describe(bytes: Option<usize>) -> String {
-    bytes.map_or_else(|| "more than 2**64".to_owned(), |n| n.to_string())
+    bytes.map_or_else(|| "more than an address can hold".to_owned(), |n| n.to_string())
 }
 
 /// The core's result type.

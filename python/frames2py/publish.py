@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from . import _core
 from ._types import Snapshot, SnapshotMeta
+from .kernels._resolve import frame_spec
 
 __all__ = ["ImmutablePublisher", "Snapshot", "SnapshotMeta", "SnapshotPublisher"]
 
@@ -47,7 +48,8 @@ class ImmutablePublisher:
     shape : int or iterable of int
         Shape of the frames.
     dtype : dtype-like
-        Their dtype. One that holds Python objects is fine here.
+        Their dtype. One that holds Python objects works too, but NumPy lets such frames be made writable
+        again.
 
     Raises
     ------
@@ -57,13 +59,8 @@ class ImmutablePublisher:
         From ``begin_write()``, when a frame cannot be allocated.
     """
 
-    __slots__ = ("__weakref__", "_dtype", "_latest", "_shape", "_written")
-
     def __init__(self, shape: int | Iterable[int], dtype: DTypeLike) -> None:
-        # An array without memory knows what NumPy makes of both, sub-array dtypes included.
-        probe = np.broadcast_to(np.empty((), np.dtype(dtype)), shape)
-        self._shape: tuple[int, ...] = probe.shape
-        self._dtype: np.dtype[Any] = probe.dtype
+        self._shape, self._dtype = frame_spec(shape, dtype)
         self._written: tuple[NDArray[Any], _core.WritableFrame | None] | None = None
         self._latest: Snapshot | None = None
 

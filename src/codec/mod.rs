@@ -12,7 +12,7 @@ mod stream;
 pub use evt2::Evt2Decoder;
 pub use evt3::Evt3Decoder;
 pub use header::{Header, HeaderReader, Version};
-pub use stream::{Fill, Stream};
+pub use stream::{Fill, Stream, reserve};
 
 /// An event as it lies in memory: little-endian `t` (8 bytes), `x` (2), `y` (2), `p` (1), no padding.
 pub type Record = [u8; 13];
@@ -136,6 +136,12 @@ pub enum Error {
     /// The header lacks something, contradicts itself, or states what is not supported.
     #[error("{0}")]
     Header(String),
+    /// A batch is too large for memory.
+    #[error("a batch of {events} events cannot be allocated")]
+    OutOfMemory {
+        /// How many events it was to hold.
+        events: usize,
+    },
     /// The events' words break a rule of their format.
     #[error("{0}")]
     Malformed(String),

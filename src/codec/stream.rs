@@ -65,6 +65,7 @@ impl<R: Read> Stream<R> {
         loop {
             let events = &self.events.records()[self.moved..];
             let some = &events[..events.len().min(limit.saturating_sub(batch.len()))];
+            reserve(batch, some.len())?;
             batch.extend_from_slice(some);
             self.moved += some.len();
             if batch.len() >= limit {
@@ -97,6 +98,11 @@ impl<R: Read> Stream<R> {
             }
         }
     }
+}
+
+/// Makes room in a batch for so many more events, growing it in large steps.
+pub fn reserve(batch: &mut Vec<Record>, more: usize) -> Result<(), Error> {
+    batch.try_reserve(more).map_err(|_| Error::OutOfMemory { events: batch.len().saturating_add(more) })
 }
 
 #[cfg(test)]

@@ -1,50 +1,40 @@
-//! Windowed counts. The memory they count into is the frame that is published; counting goes on in a cleared
-//! spare.
+//! Windowed counts. The memory they count into is the frame that is published; counting goes on in a cleared spare.
 
 use super::{Kernel, STATE};
 use crate::error::Result;
 use crate::event::Columns;
 use crate::publish::{Memory, Spec};
 
-/// `(H, W)` uint32: +1 per event, modulo 2^32.
-pub struct EventCount {
+/// Counts of events, modulo 2^32: `(H, W)` uint32, or `(H, W, 2)` uint32 by polarity, 0 OFF and 1 ON.
+pub struct Counts<const BY_POLARITY: bool> {
     spec: Spec,
     counts: Memory,
 }
 
-impl EventCount {
+impl<const BY_POLARITY: bool> Counts<BY_POLARITY> {
     pub fn new(spec: Spec) -> Result<Self> {
         Ok(Self { counts: Memory::zeroed(STATE, spec.bytes())?, spec })
     }
 }
 
-/// `(H, W, 2)` uint32: +1 per event in channel 0 (OFF) or 1 (ON), modulo 2^32.
-pub struct Polarity {
-    spec: Spec,
-    counts: Memory,
-}
-
-impl Polarity {
-    pub fn new(spec: Spec) -> Result<Self> {
-        Ok(Self { counts: Memory::zeroed(STATE, spec.bytes())?, spec })
-    }
-}
-
-fn hand_over(counts: &mut Memory, mut spare: Memory) -> Memory {
-    spare.clear();
-    std::mem::replace(counts, spare)
-}
-
-impl Kernel for EventCount {
+impl<const BY_POLARITY: bool> Kernel for Counts<BY_POLARITY> {
     fn spec(&self) -> &Spec {
         &self.spec
     }
 
     fn accumulate(&mut self, events: Columns<'_>, _latest: u64) -> Result<()> {
-        let counts = self.counts.as_mut_slice::<u32>();
-        for &pixel in events.pixel {
-            let count = &mut counts[pixel as usize];
-            *count = count.wrapping_add(1);
+        if BY_POLARITY {
+            let counts = self.counts.as_mut_slice::<[u32; 2]>();
+            for (&pixel, &p) in events.pixel.iter().zip(events.p) {
+                let count = &mut counts[pixel as usize][usize::from(p != 0)];
+                *count = count.wrapping_add(1);
+            }
+        } else {
+            let counts = self.counts.as_mut_slice::<u32>();
+            for &pixel in events.pixel {
+                let count = &mut counts[pixel as usize];
+                *count = count.wrapping_add(1);
+            }
         }
         Ok(())
     }
@@ -59,8 +49,9 @@ impl Kernel for EventCount {
         Ok(())
     }
 
-    fn publish(&mut self, spare: Memory, _watermark: Option<u64>) -> Result<Memory> {
-        Ok(hand_over(&mut self.counts, spare))
+    fn publish(&mut self, mut spare: Memory, _watermark: Option<u64>) -> Result<Memory> {
+        spare.clear();
+        Ok(std::mem::replace(&mut self.counts, spare))
     }
 
     fn reset(&mut self) -> Result<()> {
@@ -68,35 +59,23 @@ impl Kernel for EventCount {
     }
 }
 
-impl Kernel for Polarity {
-    fn spec(&self) -> &Spec {
-        &self.spec
-    }
+#[cfg(test)]
+mod tests {
+    use super::super::Config;
+    use super::*;
+    use crate::geometry::SensorSize;
 
-    fn accumulate(&mut self, events: Columns<'_>, _latest: u64) -> Result<()> {
-        let counts = self.counts.as_mut_slice::<[u32; 2]>();
-        for (&pixel, &p) in events.pixel.iter().zip(events.p) {
-            let count = &mut counts[pixel as usize][usize::from(p != 0)];
-            *count = count.wrapping_add(1);
-        }
-        Ok(())
-    }
-
-    fn read(&self, out: &mut [u8], _watermark: Option<u64>) -> Result<()> {
-        out.copy_from_slice(self.counts.bytes());
-        Ok(())
-    }
-
-    fn close_window(&mut self) -> Result<()> {
-        self.counts.clear();
-        Ok(())
-    }
-
-    fn publish(&mut self, spare: Memory, _watermark: Option<u64>) -> Result<Memory> {
-        Ok(hand_over(&mut self.counts, spare))
-    }
-
-    fn reset(&mut self) -> Result<()> {
-        self.close_window()
+    #[test]
+    fn counts_wrap() {
+        let sensor = SensorSize::new(2, 1).unwrap();
+        let mut by_pixel = Counts::<false>::new(Config::EventCount.spec(sensor)).unwrap();
+        let mut by_polarity = Counts::<true>::new(Config::Polarity.spec(sensor)).unwrap();
+        by_pixel.counts.as_mut_slice::<u32>().fill(u32::MAX - 1);
+        by_polarity.counts.as_mut_slice::<u32>().fill(u32::MAX - 1);
+        let events = Columns { t: &[1; 4], pixel: &[1, 1, 1, 0], p: &[1, 0, 7, 0] };
+        by_pixel.accumulate(events, 1).unwrap();
+        by_polarity.accumulate(events, 1).unwrap();
+        assert_eq!(by_pixel.counts.as_slice::<u32>(), [u32::MAX, 1]);
+        assert_eq!(by_polarity.counts.as_slice::<u32>(), [u32::MAX, u32::MAX - 1, u32::MAX, 0]);
     }
 }

@@ -145,6 +145,8 @@ impl Kernel for TimestampDecay {
     fn read(&self, out: &mut [u8], watermark: Option<u64>) -> Result<()> {
         match (self.reference, watermark) {
             (Some(reference), Some(watermark)) => {
+                // Nothing is asked of a time before the events; this keeps it from running out of exponent.
+                let watermark = watermark.max(reference);
                 read_scaled(&self.stored, out, exp_between(watermark, reference, self.tau_us));
             }
             _ => out.fill(0),

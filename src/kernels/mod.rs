@@ -1,8 +1,8 @@
 //! Kernels: how events become a frame.
 //!
 //! A kernel is a single-writer state machine. It sees the in-bounds events of accepted calls only, as private
-//! columns whose pixel indices are below the sensor's number of pixels and whose times are not later than the
-//! call's watermark (see [`Call`]). It never sees caller memory.
+//! columns ([`Columns`]) whose pixel indices are below the sensor's number of pixels and whose times are below
+//! 2^63. It never sees caller memory.
 
 mod count;
 mod decay;
@@ -126,8 +126,8 @@ impl Config {
     pub fn build(self, sensor: SensorSize) -> Result<Box<dyn Kernel>> {
         let spec = self.spec(sensor);
         Ok(match self {
-            Self::EventCount => Box::new(count::EventCount::new(spec)?),
-            Self::Polarity => Box::new(count::Polarity::new(spec)?),
+            Self::EventCount => Box::new(count::Counts::<false>::new(spec)?),
+            Self::Polarity => Box::new(count::Counts::<true>::new(spec)?),
             Self::TimeSurface => Box::new(surface::TimeSurface::new(spec)?),
             Self::ExpDecay { decay } => Box::new(decay::ExpDecay::new(spec, sensor, decay)?),
             Self::TimestampDecay { tau_us } => Box::new(decay::TimestampDecay::new(spec, sensor, tau_us)?),

@@ -1,9 +1,9 @@
 //! Kernels with a time axis: bins of absolute event time, of which the last completed ones are shown.
 //!
 //! Bin `q` is `[q * bin_us, (q + 1) * bin_us)`. Both kernels keep the bin in progress and as many before it
-//! as can still be shown, each in the slot `q % slots` of a ring. A call first moves the ring to its own
-//! watermark, then adds its events: what is too late for the ring could not be shown any more, in whatever
-//! order events had come. So order and batching cannot change anything.
+//! as can still be shown, each in the slot `q % slots` of a ring. A stretch of events first moves the ring to
+//! its own latest time, then adds its events: what is too late for the ring could not be shown any more, in
+//! whatever order events had come. So order and batching cannot change anything.
 
 use super::{Kernel, STATE};
 use crate::error::Result;
@@ -243,5 +243,40 @@ impl Kernel for VoxelGrid {
         self.ring.newest = None;
         self.shares.clear();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Config;
+    use super::*;
+
+    #[test]
+    fn histogram_counts_wrap() {
+        let sensor = SensorSize::new(1, 1).unwrap();
+        let config = Config::StackedHistogram { bins: 1, bin_us: 10 };
+        let mut kernel = StackedHistogram::new(config.spec(sensor), sensor, 1, 10).unwrap();
+        kernel.ring.newest = Some(0);
+        kernel.counts.as_mut_slice::<u32>().fill(u32::MAX);
+        kernel.accumulate(Columns { t: &[3, 4], pixel: &[0, 0], p: &[0, 0] }, 4).unwrap();
+        let mut out = [0u32; 2];
+        kernel.read(bytemuck::cast_slice_mut(&mut out), Some(10)).unwrap();
+        assert_eq!(out, [1, u32::MAX]);
+    }
+
+    #[test]
+    fn voxel_numerators_wrap_and_are_read_as_signed() {
+        let sensor = SensorSize::new(1, 1).unwrap();
+        let config = Config::VoxelGrid { bins: 3, bin_us: 10 };
+        let mut kernel = VoxelGrid::new(config.spec(sensor), sensor, 3, 10).unwrap();
+        kernel.ring.newest = Some(1);
+        kernel.shares.as_mut_slice::<Shares>().fill([i64::MAX - 1, i64::MAX - 1]);
+        // Bin 0 gets 7 and 3, bin 1 gets 10 and 0.
+        kernel.accumulate(Columns { t: &[3, 10], pixel: &[0, 0], p: &[1, 1] }, 10).unwrap();
+        let mut out = [0f32; 3];
+        kernel.read(bytemuck::cast_slice_mut(&mut out), Some(20)).unwrap();
+        let value = |numerator: i128| (((numerator as i64) as f64) / 10.0) as f32;
+        let max = i128::from(i64::MAX) - 1;
+        assert_eq!(out, [value(max + 7), value(2 * max + 3 + 10), value(max)]);
     }
 }

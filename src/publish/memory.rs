@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use bytemuck::Pod;
-use memmap2::{Mmap, MmapMut};
+use memmap2::MmapMut;
 
 /// What a kernel's frame looks like.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,18 +47,13 @@ impl Spec {
     }
 }
 
-/// Memory of a fixed size that only its owner can see: pages of their own, zeroed by the system when first
-/// touched.
+/// Memory of a fixed size that only its owner can see: pages of their own, zeroed by the system when first touched.
 pub struct Memory {
-    map: Map,
+    map: MmapMut,
     len: usize,
     zeroed: bool,
-}
-
-enum Map {
-    Writable(MmapMut),
     /// Every write faults, whoever does it.
-    Guarded(Mmap),
+    guarded: bool,
 }
 
 impl Memory {
@@ -68,7 +63,7 @@ impl Memory {
         let len = len.ok_or_else(out_of_memory)?;
         // An empty mapping does not exist; one byte costs the same page.
         let map = MmapMut::map_anon(len.max(1)).map_err(|_| out_of_memory())?;
-        Ok(Self { map: Map::Writable(map), len, zeroed: true })
+        Ok(Self { map, len, zeroed: true, guarded: false })
     }
 
     /// Memory for `count` zeroed elements.
@@ -78,28 +73,14 @@ impl Memory {
 
     /// The bytes.
     pub fn bytes(&self) -> &[u8] {
-        match &self.map {
-            Map::Writable(map) => &map[..self.len],
-            Map::Guarded(map) => &map[..self.len],
-        }
+        &self.map[..self.len]
     }
 
     /// The bytes, to write to. Not for guarded memory.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
+        assert!(!self.guarded, "guarded memory is not written to");
         self.zeroed = false;
-        match &mut self.map {
-            Map::Writable(map) => &mut map[..self.len],
-            Map::Guarded(_) => unreachable!("guarded memory is not written to"),
-        }
-    }
-
-    /// The same memory, mapped so that every write to it faults.
-    pub fn guarded(self) -> Result<Self> {
-        let map = match self.map {
-            Map::Writable(map) => Map::Guarded(map.make_read_only().map_err(Error::Guard)?),
-            guarded @ Map::Guarded(_) => guarded,
-        };
-        Ok(Self { map, ..self })
+        &mut self.map[..self.len]
     }
 
     /// The content as elements. Pages are aligned for any of them.
@@ -112,14 +93,30 @@ impl Memory {
         bytemuck::cast_slice_mut(self.bytes_mut())
     }
 
-    /// The same memory for use again, guarded no more. It was out of sight meanwhile: some libraries write to
-    /// what they were told is read-only, so nothing is known of its content.
-    pub fn recycled(self) -> Result<Self> {
-        let map = match self.map {
-            Map::Guarded(map) => Map::Writable(map.make_mut().map_err(Error::Guard)?),
-            writable @ Map::Writable(_) => writable,
-        };
-        Ok(Self { map, len: self.len, zeroed: false })
+    /// Maps the memory so that every write to it faults.
+    pub fn guard(&mut self) -> Result<()> {
+        self.protect(region::Protection::READ)?;
+        self.guarded = true;
+        Ok(())
+    }
+
+    /// The same memory for use again, guarded no more. It was out of sight meanwhile: some libraries write to what they
+    /// were told is read-only, so nothing is known of its content.
+    pub fn recycled(mut self) -> Result<Self> {
+        if self.guarded {
+            self.protect(region::Protection::READ_WRITE)?;
+            self.guarded = false;
+        }
+        self.zeroed = false;
+        Ok(self)
+    }
+
+    #[allow(unsafe_code)]
+    fn protect(&mut self, protection: region::Protection) -> Result<()> {
+        // SAFETY: the pages are this mapping's own, all of them and no others. They stay readable, and no reference that
+        // could be written through exists while `self` is borrowed.
+        unsafe { region::protect(self.map.as_ptr(), self.map.len(), protection) }
+            .map_err(|error| Error::Guard(std::io::Error::other(error)))
     }
 
     /// Makes all bytes 0; free where they are known to be.
@@ -157,9 +154,10 @@ mod tests {
         let mut memory = Memory::zeroed("a test", Some(5000)).unwrap();
         memory.bytes_mut().fill(3);
         let address = memory.bytes().as_ptr();
-        let guarded = memory.guarded().unwrap().guarded().unwrap();
-        assert_eq!((guarded.bytes().as_ptr(), guarded.bytes()), (address, &[3; 5000][..]));
-        let mut memory = guarded.recycled().unwrap();
+        memory.guard().unwrap();
+        memory.guard().unwrap();
+        assert_eq!((memory.bytes().as_ptr(), memory.bytes()), (address, &[3; 5000][..]));
+        let mut memory = memory.recycled().unwrap();
         memory.clear();
         assert_eq!((memory.bytes().as_ptr(), memory.bytes()), (address, &[0; 5000][..]));
     }

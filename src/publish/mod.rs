@@ -1,13 +1,13 @@
 //! Publication: one writer puts frames up, any number of readers take the latest one.
 //!
-//! - A *publication* is a frame with its watermark and its sequence number, in a slot of a pool ([`pool`], where the
+//! - A *publication* is a frame with its watermark and its sequence number, in a slot of a pool (`pool.rs`, where the
 //!   protocol is written down). It is not changed while anybody can see it, so a reader has all of one
 //!   publication or none of it. Readers are lock-free and never blocked by the writer; the writer is never
 //!   blocked by readers, nor by one that died holding a publication.
 //! - The memory of a publication goes back to its slot for use again, from whatever thread lets go of it last. In the
 //!   steady state publishing allocates nothing.
 //! - Sequence numbers start at 1, rise by one, and do not restart when the latest publication is taken down.
-//! - Waiters sleep on a condition variable, and cost the writer one load while there are none ([`wait`]).
+//! - Waiters sleep on a condition variable, and cost the writer one load while there are none (`wait.rs`).
 //! - What readers make of a publication (the binding's Python object) is kept beside it, so that all its readers get the
 //!   same one, and is given up when the publication is not the latest any more.
 
@@ -17,7 +17,7 @@ mod sync;
 mod wait;
 
 pub use memory::{Element, Memory, Spec};
-pub use pool::{Claim, Lease, Occupancy, Pool, Published, Retired, View, Visit, Writer};
+pub use pool::{Claim, Lease, MOST_HELD, Occupancy, Pool, Published, Retired, View, Visit, Writer};
 pub use wait::Bell;
 
 use std::sync::Arc;

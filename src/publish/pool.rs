@@ -48,7 +48,7 @@
 //! This file is allowed `unsafe`: it shares cells.
 #![allow(unsafe_code)]
 
-use super::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering, UnsafeCell};
+use super::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering, UnsafeCell, fence};
 use std::sync::OnceLock;
 
 const LEASE: u64 = 1;
@@ -60,7 +60,7 @@ const CLOSED: u64 = 1 << 63;
 /// Bits of `latest` that say which slot.
 const INDEX_BITS: u32 = 20;
 /// Slots there can be; that many publications can be held at a time.
-const MOST_SLOTS: usize = 1 << INDEX_BITS;
+pub const MOST_HELD: usize = 1 << INDEX_BITS;
 /// The largest sequence number: at a million publications a second it takes half a year.
 const LAST_SEQUENCE: u64 = (1 << (64 - INDEX_BITS)) - 1;
 
@@ -120,8 +120,10 @@ pub struct Pool<T, V> {
     more: [OnceLock<Slots<T, V>>; CHUNKS],
     /// Slots in use so far.
     count: AtomicUsize,
-    /// Slots from this one on give their content away when they are free.
-    keep: usize,
+    /// Slots from this one on give their content away when they are free. All do once the writer is gone.
+    keep: AtomicUsize,
+    /// No slot before this one is free, but for those being given back right now.
+    first_free: AtomicUsize,
     /// Some slot was retired whose view could not be taken out at once.
     unreaped: AtomicBool,
     /// Slots that have a content, and claims. Only for information.
@@ -153,7 +155,8 @@ impl<T, V: View> Pool<T, V> {
             first: make_slots(FIRST_CHUNK),
             more: std::array::from_fn(|_| OnceLock::new()),
             count: AtomicUsize::new(0),
-            keep,
+            keep: AtomicUsize::new(keep),
+            first_free: AtomicUsize::new(0),
             unreaped: AtomicBool::new(false),
             contents: AtomicUsize::new(0),
         });
@@ -187,7 +190,7 @@ impl<T, V: View> Pool<T, V> {
             if latest == 0 {
                 return None;
             }
-            let (sequence, index) = (latest >> INDEX_BITS, latest as usize % MOST_SLOTS);
+            let (sequence, index) = (latest >> INDEX_BITS, latest as usize % MOST_HELD);
             let slot = self.slot(index);
             let before = slot.state.fetch_add(VISITOR, Ordering::Acquire);
             if before & CLOSED == 0 && slot.generation.load(Ordering::Relaxed) == sequence {
@@ -197,13 +200,23 @@ impl<T, V: View> Pool<T, V> {
         }
     }
 
-    /// Gives a visit or a lease back; the last one out of a slot that keeps nothing frees its content.
+    /// Gives a visit or a lease back.
     #[inline]
     fn give_back(&self, slot: &Slot<T, V>, index: usize, what: u64) {
         let before = slot.state.fetch_sub(what, Ordering::Release);
-        if index >= self.keep && before == what | RETIRED {
+        if before & !RETIRED == what {
+            self.freed(slot, index);
+        }
+    }
+
+    /// After a slot was left by all.
+    fn freed(&self, slot: &Slot<T, V>, index: usize) {
+        // Against the fence in `Writer::drop`: either this finds that nothing is kept, or that finds the slot free.
+        fence(Ordering::SeqCst);
+        if index >= self.keep.load(Ordering::Relaxed) {
             self.discard(slot);
         }
+        self.first_free.fetch_min(index, Ordering::Release);
     }
 
     #[cold]
@@ -212,8 +225,7 @@ impl<T, V: View> Pool<T, V> {
         if slot.state.compare_exchange(RETIRED, CLOSED, Ordering::Acquire, Ordering::Relaxed).is_ok() {
             // SAFETY: the slot is closed, by this thread: no lease, no visitor inside, no writer.
             let content = slot.content.with_mut(|content| unsafe { (*content).take() });
-            // Who read this slot's number in `latest` long ago would otherwise find the sequence and no
-            // content.
+            // Who read this slot's number in `latest` long ago would otherwise find the sequence and no content.
             slot.generation.store(0, Ordering::Relaxed);
             slot.state.fetch_and(!CLOSED, Ordering::Release);
             self.contents.fetch_sub(usize::from(content.is_some()), Ordering::Relaxed);
@@ -246,9 +258,9 @@ impl<T, V: View> Pool<T, V> {
             }
         }
         let taken = slot.view.take();
-        if slot.state.fetch_and(!CLOSED, Ordering::Release) == CLOSED | RETIRED && index >= self.keep {
-            // The last lease was given back meanwhile, and whoever did that found the slot closed.
-            self.discard(slot);
+        if slot.state.fetch_and(!CLOSED, Ordering::Release) == CLOSED | RETIRED {
+            // The last lease was given back before or meanwhile, and whoever did that may have found the slot closed.
+            self.freed(slot, index);
         }
         taken
     }
@@ -278,7 +290,7 @@ impl<T, V: View> Pool<T, V> {
         Occupancy {
             slots,
             leased: (0..slots).filter(is_leased).count(),
-            one_off: (self.keep..slots).filter(is_leased).count(),
+            one_off: (self.keep.load(Ordering::Relaxed)..slots).filter(is_leased).count(),
             contents: self.contents.load(Ordering::Relaxed),
         }
     }
@@ -372,6 +384,12 @@ impl<T, V: View> Drop for Writer<T, V> {
         // A view may hold a lease, and a lease holds the pool: without this both would stay for ever.
         self.reset().leave(&self.pool);
         self.pool.reap_rest(drop);
+        // Nothing will be used again. What is held is freed with its last holder, all else now.
+        self.pool.keep.store(0, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        for index in 0..self.pool.count.load(Ordering::Acquire) {
+            self.pool.discard(self.pool.slot(index));
+        }
     }
 }
 
@@ -389,7 +407,9 @@ impl<T, V: View> Writer<T, V> {
     /// those behind `keep` can rest.
     pub fn claim(&mut self) -> Option<(Claim, Option<T>)> {
         let count = self.pool.count.load(Ordering::Relaxed);
-        for index in 0..count {
+        // What is given back from here on lowers the mark again. A slot that is being given back may be missed this time.
+        let first_free = self.pool.first_free.swap(usize::MAX, Ordering::Acquire);
+        for index in first_free..count {
             let slot = self.pool.slot(index);
             let state = slot.state.load(Ordering::Relaxed);
             // Acquire: what others did with the content is over.
@@ -403,10 +423,11 @@ impl<T, V: View> Writer<T, V> {
                 // SAFETY: the slot is closed, by this thread: no lease, no visitor inside, no other writer.
                 let content = slot.content.with_mut(|content| unsafe { (*content).take() });
                 self.pool.contents.fetch_add(usize::from(content.is_none()), Ordering::Relaxed);
+                self.pool.first_free.fetch_min(index + 1, Ordering::Relaxed);
                 return Some((Claim { index }, content));
             }
         }
-        if count == MOST_SLOTS {
+        if count == MOST_HELD {
             return None;
         }
         let slot = self.pool.slot(count);
@@ -457,6 +478,7 @@ impl<T, V: View> Writer<T, V> {
         let slot = self.pool.slot(claim.index);
         self.pool.contents.fetch_sub(1, Ordering::Relaxed);
         slot.state.fetch_and(!CLOSED, Ordering::Release);
+        self.pool.first_free.fetch_min(claim.index, Ordering::Relaxed);
     }
 
     /// The pool.

@@ -4,13 +4,13 @@
 #[cfg(loom)]
 mod imp {
     pub use loom::cell::UnsafeCell;
-    pub use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+    pub use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
     pub use loom::sync::{Arc, Condvar, Mutex};
 }
 
 #[cfg(not(loom))]
 mod imp {
-    pub use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+    pub use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
     pub use std::sync::{Arc, Condvar, Mutex};
 
     /// `std`'s cell with the interface of the model checker's, which reports accesses that overlap.

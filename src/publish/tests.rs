@@ -99,6 +99,23 @@ fn leases_outlive_the_publisher() {
 }
 
 #[test]
+fn without_a_writer_nothing_is_kept_but_what_is_held() {
+    let (publisher, mut writer) = Publisher::<()>::new(8);
+    let mut held = Vec::new();
+    for value in 0..12 {
+        fill(&mut writer, value);
+        held.push(latest(&publisher));
+    }
+    held.drain(1..11);
+    assert_eq!(publisher.pool().occupancy().contents, 8 + 1);
+    drop(writer);
+    assert_eq!(publisher.pool().occupancy().contents, 2);
+    held.pop();
+    assert_eq!(publisher.pool().occupancy().contents, 1);
+    assert_eq!(held[0].frame.bytes(), [0; 4096]);
+}
+
+#[test]
 fn what_is_newer_already_is_found_at_once() {
     let (publisher, mut writer) = Publisher::<()>::new(2);
     assert!(!publisher.wait_newer(None, Some(Instant::now())));

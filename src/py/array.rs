@@ -192,21 +192,29 @@ struct FrameOwner {
 #[pyclass(frozen, module = "frames2py._core")]
 pub struct WritableFrame {
     /// Only through arrays: nothing in Rust looks at it again.
-    memory: Memory,
+    _memory: Memory,
+    data: Data,
     frame_type: FrameType,
 }
+
+/// Where a frame's memory is.
+struct Data(*mut c_void);
+
+// SAFETY: the pointer is only handed to NumPy, together with what keeps the memory.
+unsafe impl Send for Data {}
+// SAFETY: as above.
+unsafe impl Sync for Data {}
 
 #[pymethods]
 impl WritableFrame {
     /// A new array over the memory, writable or not. The base of both is this object.
     fn array<'py>(slf: &Bound<'py, Self>, writeable: bool) -> PyResult<Bound<'py, PyUntypedArray>> {
         let this = slf.get();
-        let data = this.memory.bytes().as_ptr().cast_mut().cast();
         let flags: c_int = if writeable { NPY_ARRAY_CARRAY } else { NPY_ARRAY_CARRAY_RO };
         debug_assert_eq!(flags & flags::NPY_ARRAY_WRITEABLE != 0, writeable);
         // SAFETY: the base is this object, which owns the memory: one frame, page-aligned, in pages that were
         // mapped writable. No reference to its content exists in Rust beyond this expression.
-        unsafe { this.frame_type.make(slf.py(), data, flags, Some(slf.clone().into_any())) }
+        unsafe { this.frame_type.make(slf.py(), this.data.0, flags, Some(slf.clone().into_any())) }
     }
 }
 
@@ -215,6 +223,7 @@ impl WritableFrame {
 pub fn new_frame(shape: Vec<usize>, dtype: Bound<'_, PyArrayDescr>) -> PyResult<WritableFrame> {
     let frame_type = FrameType::other(shape, dtype)?;
     frame_type.dims()?;
-    let memory = Memory::zeroed("a frame", frame_type.spec.bytes())?;
-    Ok(WritableFrame { memory, frame_type })
+    let mut memory = Memory::zeroed("a frame", frame_type.spec.bytes())?;
+    let data = Data(memory.bytes_mut().as_mut_ptr().cast());
+    Ok(WritableFrame { _memory: memory, data, frame_type })
 }

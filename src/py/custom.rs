@@ -3,7 +3,7 @@
 //! Their methods are called on the thread that drives the kernel, attached to the interpreter.
 
 use super::array::{FrameType, copy_bytes};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::event::{Columns, Events, Found};
 use crate::geometry::SensorSize;
 use crate::kernels::{Kernel, WholeCalls};
@@ -12,7 +12,7 @@ use numpy::{PyArray1, PyArrayDescr, PyUntypedArray};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyString, PyTuple};
 use std::sync::Arc;
 
 /// The Python objects of a kernel and its state.
@@ -68,9 +68,9 @@ pub struct Driver {
 }
 
 impl Driver {
-    fn call_with_state(&self, method: &str) -> Result<()> {
+    fn call_with_state(&self, method: fn(Python<'_>) -> &Bound<'_, PyString>) -> Result<()> {
         let PythonKernel { kernel, state } = &*self.python;
-        Ok(Python::attach(|py| kernel.call_method1(py, method, (state,)).map(drop))?)
+        Ok(Python::attach(|py| kernel.call_method1(py, method(py), (state,)).map(drop))?)
     }
 }
 
@@ -80,7 +80,7 @@ impl Kernel for Driver {
     }
 
     fn begin_call(&mut self) -> Result<()> {
-        self.call_with_state("begin_call")
+        self.call_with_state(|py| intern!(py, "begin_call"))
     }
 
     fn accumulate(&mut self, _events: Columns<'_>, _latest: u64) -> Result<()> {
@@ -99,11 +99,11 @@ impl Kernel for Driver {
     }
 
     fn close_window(&mut self) -> Result<()> {
-        self.call_with_state("close_window")
+        self.call_with_state(|py| intern!(py, "close_window"))
     }
 
     fn reset(&mut self) -> Result<()> {
-        self.call_with_state("reset")
+        self.call_with_state(|py| intern!(py, "reset"))
     }
 }
 
@@ -113,16 +113,21 @@ impl WholeCalls for Driver {
             .origin()
             .and_then(|origin| origin.downcast_ref::<Py<PyAny>>())
             .expect("events for a Python kernel come with their array");
-        Python::attach(|py| {
+        Python::attach(|py| -> PyResult<()> {
             let mut array = origin.bind(py).clone();
             if found.out_of_bounds > 0 {
-                let mut inside = Vec::with_capacity(events.len());
+                let mut inside = Vec::new();
+                inside.try_reserve_exact(events.len()).map_err(|_| Error::OutOfMemory {
+                    what: "the mask of in-bounds events",
+                    bytes: Some(events.len()),
+                })?;
                 events.for_each_in_bounds(self.sensor, |is_inside| inside.push(is_inside));
                 // NumPy's own selection keeps dtype, extra fields and subclass.
                 array = array.get_item(PyArray1::from_vec(py, inside))?;
             }
             let PythonKernel { kernel, state } = &*self.python;
-            kernel.call_method1(py, intern!(py, "accumulate"), (array, state, watermark))
+            kernel.call_method1(py, intern!(py, "accumulate"), (array, state, watermark))?;
+            Ok(())
         })?;
         Ok(())
     }

@@ -8,13 +8,13 @@ use super::view::{SnapshotView, object_of};
 use crate::engine::{Engine as Core, Options};
 use crate::error::Error;
 use crate::publish::Retired;
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
-use pyo3::types::PyBool;
-use std::sync::{Arc, Mutex};
+use pyo3::types::{PyBool, PyDict, PyTuple};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// From this many events on, a call lets go of the interpreter while it accumulates.
@@ -22,6 +22,9 @@ use std::time::{Duration, Instant};
 /// Letting go and coming back costs about 0.1 µs when nobody else wants the interpreter. When a busy thread
 /// took it, coming back costs up to the switch interval (5 ms by default), so short calls hold on.
 pub const DETACH_FROM: usize = 16_384;
+
+/// From this frame size on, so does a call that publishes: making or clearing such a frame takes some 50 µs at least.
+const DETACH_FROM_BYTES: usize = 1 << 20;
 
 /// How long a wait on the main thread sleeps before it looks for a signal to handle.
 const SIGNAL_CHECK: Duration = Duration::from_millis(20);
@@ -54,12 +57,16 @@ const SIGNAL_CHECK: Duration = Duration::from_millis(20);
 /// MemoryError
 ///     A frame or the kernel's state cannot be allocated.
 #[pyclass(frozen, subclass, weakref, dict, module = "frames2py")]
-pub struct Engine {
+pub struct Engine(OnceLock<Inner>);
+
+/// What `__init__` makes.
+struct Inner {
     core: Core<SnapshotView>,
     frame_type: FrameType,
     python: Option<Arc<PythonKernel>>,
     layouts: Layouts,
     types: Types,
+    has_large_frames: bool,
 }
 
 /// The dataclasses that readers are given.
@@ -71,6 +78,14 @@ struct Types {
 }
 
 impl Engine {
+    /// What `__init__` made. A subclass may have left that out.
+    #[inline]
+    fn ready(&self) -> PyResult<&Inner> {
+        self.0.get().ok_or_else(|| PyRuntimeError::new_err("Engine.__init__() was not called"))
+    }
+}
+
+impl Inner {
     /// The one Python object of the latest publication, if that is newer than `sequence`.
     fn newer<'py>(&self, py: Python<'py>, sequence: Option<u64>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let pool = self.core.publisher().pool();
@@ -92,15 +107,28 @@ impl Engine {
     /// Frees the object of a publication that is not the latest any more. The frame is free with its last
     /// holder.
     fn let_go(&self, retired: Option<Retired>) {
+        let pool = self.core.publisher().pool();
         if let Some(retired) = retired {
-            drop(retired.reap(self.core.publisher().pool()));
+            drop(retired.reap(pool));
+        }
+        if pool.has_unreaped() {
+            pool.reap_rest(drop);
         }
     }
 }
 
 #[pymethods]
 impl Engine {
+    /// Makes an Engine that `__init__` fills in, so that a subclass may have a constructor of its own.
     #[new]
+    #[pyo3(signature = (*_args, **_kwargs))]
+    #[pyo3(
+        text_signature = "(sensor_size, kernel='event_count', *, snapshot_interval_ms=16.0, pool_frames=8, guard=False)"
+    )]
+    fn new(_args: &Bound<'_, PyTuple>, _kwargs: Option<&Bound<'_, PyDict>>) -> Self {
+        Self(OnceLock::new())
+    }
+
     #[pyo3(signature = (
         sensor_size,
         kernel = Argument::Default,
@@ -109,17 +137,15 @@ impl Engine {
         pool_frames = Argument::Default,
         guard = Argument::Default,
     ))]
-    #[pyo3(
-        text_signature = "(sensor_size, kernel='event_count', *, snapshot_interval_ms=16.0, pool_frames=8, guard=False)"
-    )]
-    fn new(
+    fn __init__(
+        &self,
         py: Python<'_>,
         sensor_size: &Bound<'_, PyAny>,
         kernel: Argument<'_>,
         snapshot_interval_ms: Argument<'_>,
         pool_frames: Argument<'_>,
         guard: Argument<'_>,
-    ) -> PyResult<Self> {
+    ) -> PyResult<()> {
         let sensor = input::sensor_size(sensor_size)?;
         let mut options = Options::default();
         if let Argument::Given(interval) = snapshot_interval_ms {
@@ -136,9 +162,10 @@ impl Engine {
             Argument::Given(kernel) => kernel,
         };
         let Driven { kernel, frame_type, python } = Driven::new(&kernel, sensor)?;
+        let has_large_frames = frame_type.spec.bytes().is_some_and(|bytes| bytes >= DETACH_FROM_BYTES);
         let types = py.import("frames2py._types")?;
         let class = |name: &str| -> PyResult<Py<PyAny>> { Ok(types.getattr(name)?.unbind()) };
-        Ok(Self {
+        let inner = Inner {
             core: Core::new(sensor, kernel, options)?,
             frame_type,
             python,
@@ -149,7 +176,9 @@ impl Engine {
                 stats: class("EngineStats")?,
                 memory: class("EngineMemory")?,
             },
-        })
+            has_large_frames,
+        };
+        self.0.set(inner).map_err(|_| PyRuntimeError::new_err("Engine.__init__() was called twice"))
     }
 
     /// Takes a call's events in, then publishes if that is due. Does nothing while the Engine is stopped.
@@ -172,27 +201,28 @@ impl Engine {
     ///
     /// A call that raises one of these changes nothing.
     fn ingest(&self, py: Python<'_>, events: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.core.check_producer()?;
-        if !self.core.is_running() {
+        let this = self.ready()?;
+        this.core.check_producer()?;
+        if !this.core.is_running() {
             // Not looked at, as by contract nothing happens; the session decides, under the lock.
-            let mut session = self.core.session("ingest", |m| m.lock_py_attached(py))?;
+            let mut session = this.core.session("ingest", |m| m.lock_py_attached(py))?;
             if session.pass_while_stopped()? {
                 return Ok(());
             }
         }
-        let array = self.layouts.check(events)?;
-        let retired = if self.python.is_some() {
+        let array = this.layouts.check(events)?;
+        let retired = if this.python.is_some() {
             kernel::with_events(&array, |events| {
-                self.core.session("ingest", |m| m.lock_py_attached(py))?.ingest(events)
+                this.core.session("ingest", |m| m.lock_py_attached(py))?.ingest(events)
             })
-        } else if array.len() < DETACH_FROM {
-            self.core.session("ingest", |m| m.lock_py_attached(py))?.ingest(array.events())
+        } else if array.len() < DETACH_FROM && !(this.has_large_frames && this.core.publishes_next()) {
+            this.core.session("ingest", |m| m.lock_py_attached(py))?.ingest(array.events())
         } else {
             let events = array.events();
-            py.detach(move || self.core.session("ingest", Mutex::lock)?.ingest(events))
+            py.detach(move || this.core.session("ingest", Mutex::lock)?.ingest(events))
         };
         // Here, attached and outside the lock, Python objects may be freed.
-        self.let_go(retired?);
+        this.let_go(retired?);
         Ok(())
     }
 
@@ -200,7 +230,8 @@ impl Engine {
     ///
     /// Every reader of a publication gets the same `Snapshot` object.
     fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        Ok(self.newer(py, None)?.unwrap_or_else(|| py.None().into_bound(py)))
+        let this = self.ready()?;
+        Ok(this.newer(py, None)?.unwrap_or_else(|| py.None().into_bound(py)))
     }
 
     /// Waits for a publication with `meta.sequence > sequence` and returns the latest.
@@ -235,12 +266,13 @@ impl Engine {
         sequence: &Bound<'py, PyAny>,
         timeout: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        let this = self.ready()?;
         let sequence = last_sequence(sequence)?;
         let timeout = timeout.map_or(Ok(None), wait_timeout)?;
-        if self.core.is_producer() {
+        if this.core.is_producer() {
             return Err(Error::ProducerWaits.into());
         }
-        if let Some(snapshot) = self.newer(py, sequence)? {
+        if let Some(snapshot) = this.newer(py, sequence)? {
             return Ok(snapshot);
         }
         // A time too far away to be expressed is never reached.
@@ -249,23 +281,24 @@ impl Engine {
         loop {
             let check = signals.then(|| Instant::now() + SIGNAL_CHECK);
             let until = [deadline, check].into_iter().flatten().min();
-            py.detach(|| self.core.publisher().wait_newer(sequence, until));
+            py.detach(|| this.core.publisher().wait_newer(sequence, until));
             // A reset may have taken down what woke this thread: then it waits on.
-            if let Some(snapshot) = self.newer(py, sequence)? {
+            if let Some(snapshot) = this.newer(py, sequence)? {
                 return Ok(snapshot);
             }
             if signals {
                 py.check_signals()?;
             }
             if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-                return Ok(self.newer(py, sequence)?.unwrap_or_else(|| py.None().into_bound(py)));
+                return Ok(this.newer(py, sequence)?.unwrap_or_else(|| py.None().into_bound(py)));
             }
         }
     }
 
     /// Lets `ingest()` work again after `stop()`. Nothing is published or cleared.
     fn start(&self, py: Python<'_>) -> PyResult<()> {
-        self.core.session("start", |m| m.lock_py_attached(py))?.start();
+        let this = self.ready()?;
+        this.core.session("start", |m| m.lock_py_attached(py))?.start();
         Ok(())
     }
 
@@ -274,8 +307,13 @@ impl Engine {
     ///
     /// Waits for an `ingest()` under way. Wakes waiters only by what it publishes.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
-        let retired = self.core.session("stop", |m| m.lock_py_attached(py))?.stop();
-        self.let_go(retired?);
+        let this = self.ready()?;
+        let retired = if this.python.is_some() {
+            this.core.session("stop", |m| m.lock_py_attached(py))?.stop()
+        } else {
+            py.detach(|| this.core.session("stop", Mutex::lock)?.stop())
+        };
+        this.let_go(retired?);
         Ok(())
     }
 
@@ -283,16 +321,22 @@ impl Engine {
     ///
     /// The sequence, the uptime, the producer and whether the Engine runs stay. The next call publishes.
     fn reset(&self, py: Python<'_>) -> PyResult<()> {
-        let retired = self.core.session("reset", |m| m.lock_py_attached(py))?.reset();
-        self.let_go(retired?);
+        let this = self.ready()?;
+        let retired = if this.python.is_some() {
+            this.core.session("reset", |m| m.lock_py_attached(py))?.reset()
+        } else {
+            py.detach(|| this.core.session("reset", Mutex::lock)?.reset())
+        };
+        this.let_go(retired?);
         Ok(())
     }
 
     /// Counters of one moment, as an `EngineStats`. Takes no lock.
     #[getter]
     fn stats(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let stats = self.core.stats();
-        self.types.stats.call1(
+        let this = self.ready()?;
+        let stats = this.core.stats();
+        this.types.stats.call1(
             py,
             (stats.events_ingested, stats.events_out_of_bounds, stats.snapshots_published, stats.uptime_ns),
         )
@@ -301,13 +345,14 @@ impl Engine {
     /// What the Engine's frames occupy now, as an `EngineMemory`. Takes no lock.
     #[getter]
     fn memory(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let held = self.core.occupancy();
-        let bytes = held.contents * self.core.spec().bytes().unwrap_or(0);
-        self.types.memory.call1(py, (held.slots, held.leased, held.one_off, bytes))
+        let this = self.ready()?;
+        let held = this.core.occupancy();
+        let bytes = held.contents * this.core.spec().bytes().unwrap_or(0);
+        this.types.memory.call1(py, (held.slots, held.leased, held.one_off, bytes))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        self.python.as_ref().map_or(Ok(()), |python| python.traverse(&visit))
+        self.0.get().and_then(|this| this.python.as_ref()).map_or(Ok(()), |python| python.traverse(&visit))
     }
 }
 
@@ -345,7 +390,7 @@ fn snapshot_interval(ob: &Bound<'_, PyAny>) -> PyResult<Duration> {
 
 /// `pool_frames`. More than there can be is as good as that.
 fn frames_to_keep(ob: &Bound<'_, PyAny>) -> PyResult<usize> {
-    let Some(int) = integer(ob) else {
+    let Some(int) = integer(ob)? else {
         return Err(PyTypeError::new_err(format!(
             "pool_frames must be an integer, got {}",
             ob.get_type().name()?
@@ -369,7 +414,7 @@ fn last_sequence(ob: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     if ob.is_none() {
         return Ok(None);
     }
-    let Some(int) = integer(ob) else {
+    let Some(int) = integer(ob)? else {
         return Err(PyTypeError::new_err(format!(
             "sequence must be an integer or None, got {}",
             ob.get_type().name()?

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
 
 use numpy::PyArray1;
-use pyo3::exceptions::{PyIsADirectoryError, PyOSError, PyValueError};
+use pyo3::exceptions::{PyIsADirectoryError, PyMemoryError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::codec::{Error, Fill, Header, HeaderReader, Record, Stream};
+use crate::codec::{Error, Fill, Header, HeaderReader, Record, Stream, reserve};
 
 /// Events in a batch when the caller asks for no number: large enough that the cost of a batch does not
 /// show, small enough to stay in the second cache.
@@ -40,7 +40,12 @@ struct Open {
 impl EvtReader {
     #[new]
     fn new(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
-        let (mut file, regular) = py.detach(|| open(&path)).map_err(|error| os_error(error, &path))?;
+        let (mut file, regular) = loop {
+            match py.detach(|| open(&path)) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => py.check_signals()?,
+                opened => break opened.map_err(|error| os_error(error, &path))?,
+            }
+        };
         let mut header = HeaderReader::new();
         let (header, ahead) = loop {
             match py.detach(|| header.read(&mut file)) {
@@ -114,7 +119,7 @@ impl EvtReader {
         let target = limit.unwrap_or(NATURAL_BATCH);
         let at_once = limit.is_none() && !self.regular;
         if batch.capacity() == 0 {
-            batch.reserve_exact(target.min(NATURAL_BATCH));
+            reserve(batch, target.min(NATURAL_BATCH))?;
         }
         // What was read already must not wait for the pipe's next bytes.
         let mut fill = stream.fill(batch, target, if at_once { 0 } else { READS_PER_SIGNAL_CHECK })?;
@@ -163,7 +168,19 @@ fn open(path: &Path) -> io::Result<(File, bool)> {
         // Said here, as systems differ in what they say and when.
         return Err(ErrorKind::IsADirectory.into());
     }
-    Ok((File::open(path)?, meta.is_file()))
+    Ok((open_file(path)?, meta.is_file()))
+}
+
+/// Opens without trying again when a signal comes: opening a pipe may wait for ever.
+#[cfg(unix)]
+fn open_file(path: &Path) -> io::Result<File> {
+    use rustix::fs::{Mode, OFlags};
+    Ok(File::from(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?))
+}
+
+#[cfg(not(unix))]
+fn open_file(path: &Path) -> io::Result<File> {
+    File::open(path)
 }
 
 fn os_error(error: io::Error, path: &Path) -> PyErr {
@@ -188,6 +205,7 @@ fn os_error(error: io::Error, path: &Path) -> PyErr {
 fn to_python(error: Error) -> PyErr {
     match error {
         Error::Io(error) => error.into(),
+        Error::OutOfMemory { .. } => PyMemoryError::new_err(error.to_string()),
         Error::Header(message) | Error::Malformed(message) => PyValueError::new_err(message),
     }
 }

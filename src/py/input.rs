@@ -5,7 +5,8 @@ use super::array::data_pointer;
 use crate::event::{Events, Layout};
 use crate::geometry::SensorSize;
 use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
-use pyo3::exceptions::{PyMemoryError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyMemoryError, PyOverflowError, PyTypeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyString, PyTuple};
@@ -15,16 +16,24 @@ fn type_name(ob: &Bound<'_, PyAny>) -> String {
     ob.get_type().name().map_or_else(|_| "an object".to_owned(), |name| name.to_string())
 }
 
-/// An integer that is not a bool: a Python int, a NumPy one, anything with `__index__`.
-pub fn integer<'py>(ob: &Bound<'py, PyAny>) -> Option<Bound<'py, PyInt>> {
+/// An integer that is not a bool: a Python int, a NumPy one, anything with `__index__`. What that raises comes out.
+pub fn integer<'py>(ob: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyInt>>> {
     if ob.is_instance_of::<PyBool>() {
-        return None;
+        return Ok(None);
     }
     if let Ok(int) = ob.cast::<PyInt>() {
-        return Some(int.clone());
+        return Ok(Some(int.clone()));
     }
-    let index = ob.get_type().getattr("__index__").ok()?.call1((ob,)).ok()?;
-    index.cast_into::<PyInt>().ok()
+    let py = ob.py();
+    if !ob.get_type().hasattr(intern!(py, "__index__"))? {
+        return Ok(None);
+    }
+    match py.import(intern!(py, "operator"))?.call_method1(intern!(py, "index"), (ob,)) {
+        Ok(index) => Ok(index.cast_into::<PyInt>().ok()),
+        // An array of more than one element has the method, too.
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// A real number that is not a bool, as float64 (±inf if it is too large), and whether it is below zero
@@ -44,7 +53,16 @@ pub fn real(ob: &Bound<'_, PyAny>) -> PyResult<Option<(f64, bool)>> {
         }
     }
     let negative = ob.lt(0)?;
-    let value = ob.extract::<f64>().unwrap_or(if negative { f64::NEG_INFINITY } else { f64::INFINITY });
+    let value = match ob.extract::<f64>() {
+        Err(error) if error.is_instance_of::<PyOverflowError>(ob.py()) => {
+            if negative {
+                f64::NEG_INFINITY
+            } else {
+                f64::INFINITY
+            }
+        }
+        value => value?,
+    };
     Ok(Some((value, negative)))
 }
 
@@ -61,7 +79,7 @@ pub fn sensor_size(ob: &Bound<'_, PyAny>) -> PyResult<SensorSize> {
         return Err(PyValueError::new_err(wrong(format!("there are {} values", sides.len()))));
     };
     let side = |name: &str, value: &Bound<'_, PyAny>| -> PyResult<usize> {
-        let Some(int) = integer(value) else {
+        let Some(int) = integer(value)? else {
             return Err(PyTypeError::new_err(wrong(format!("{name} is a {}", type_name(value)))));
         };
         if int.lt(1)? {
@@ -94,11 +112,14 @@ struct KnownDtype {
 
 impl KnownDtype {
     fn new(descr: &Bound<'_, PyArrayDescr>) -> PyResult<Self> {
-        Ok(Self { names: descr.getattr("names")?.unbind(), descr: descr.clone().unbind() })
+        Ok(Self {
+            names: descr.getattr(intern!(descr.py(), "names"))?.unbind(),
+            descr: descr.clone().unbind(),
+        })
     }
 
     fn is(&self, descr: &Bound<'_, PyArrayDescr>) -> PyResult<bool> {
-        Ok(self.descr.is(descr) && self.names.is(&descr.getattr("names")?))
+        Ok(self.descr.is(descr) && self.names.is(&descr.getattr(intern!(descr.py(), "names"))?))
     }
 }
 
@@ -141,7 +162,12 @@ impl Layouts {
                 "events must be C-contiguous, got a strided view: pass numpy.ascontiguousarray(events)",
             ));
         }
-        Ok(EventArray { array: array.clone(), layout })
+        // Taken once: another thread may give the array another dtype or shape at any time.
+        let (data, len) = (data_pointer(array), array.len());
+        if array.dtype().itemsize() != layout.stride() {
+            return Err(PyTypeError::new_err("events: the array's dtype was changed while it was looked at"));
+        }
+        Ok(EventArray { array: array.clone(), data, len, layout })
     }
 }
 
@@ -178,13 +204,15 @@ fn layout_of(descr: &Bound<'_, PyArrayDescr>) -> PyResult<Layout> {
 /// An array of events with a structure that was checked.
 pub struct EventArray<'py> {
     array: Bound<'py, PyUntypedArray>,
+    data: *const u8,
+    len: usize,
     layout: Layout,
 }
 
 impl<'py> EventArray<'py> {
     /// How many events.
     pub fn len(&self) -> usize {
-        self.array.len()
+        self.len
     }
 
     /// The records. They belong to the array, which is held as long as `self` is.
@@ -192,7 +220,7 @@ impl<'py> EventArray<'py> {
         // SAFETY: the array is 1-D and C-contiguous and has the layout's itemsize, so it is readable for
         // `len` records; the reference held by `self` keeps its memory. Other threads may write to it, which
         // `Events` allows for.
-        unsafe { Events::from_raw(data_pointer(&self.array), self.array.len(), self.layout) }
+        unsafe { Events::from_raw(self.data, self.len, self.layout) }
     }
 
     /// The array itself.

@@ -191,7 +191,7 @@ fn time(name: &str, ob: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     if ob.is_none() {
         return Ok(None);
     }
-    let Some(int) = integer(ob) else {
+    let Some(int) = integer(ob)? else {
         return Err(PyTypeError::new_err(format!(
             "{name} must be an integer or None, got {}",
             ob.get_type().name()?

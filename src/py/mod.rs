@@ -23,6 +23,7 @@ impl From<Error> for PyErr {
             Error::Timestamp { .. } | Error::EmptySensor(_) => PyValueError::new_err(error.to_string()),
             Error::OutOfMemory { .. } => PyMemoryError::new_err(error.to_string()),
             Error::Guard(_) => PyOSError::new_err(error.to_string()),
+            Error::TooManyHeld(_) => PyMemoryError::new_err(error.to_string()),
             Error::NotProducer
             | Error::ProducerWaits
             | Error::Reentered(_)

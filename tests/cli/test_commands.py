@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -160,3 +161,28 @@ def test_full_output_is_one_line_and_status_1(cli, evt2) -> None:
         )
     assert done.returncode == 1
     assert done.stderr == "frames2py: error: No space left on device\n"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no named pipes in the file system here")
+@pytest.mark.parametrize("geometry", ["64x48", None])
+def test_a_pipe_is_read_once(cli, evt2, geometry: str | None) -> None:
+    content = evt2([(1, 2, 3, 1), (5, 9, 4, 0)], geometry=geometry).read_bytes()
+    os.mkfifo(cli.folder / "pipe.raw")
+    running = cli.start("info", "pipe.raw", "--json")
+    with open(cli.folder / "pipe.raw", "wb") as pipe:
+        pipe.write(content)
+    output, errors = running.communicate(timeout=60)
+    assert (running.returncode, errors) == (0, "")
+    assert json.loads(output)["events"] == 2
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no named pipes in the file system here")
+def test_a_sensor_that_contradicts_a_pipe_is_status_2(cli, evt2) -> None:
+    content = evt2([(1, 2, 3, 1)]).read_bytes()
+    os.mkfifo(cli.folder / "pipe.raw")
+    running = cli.start("info", "pipe.raw", "--sensor", "5x5")
+    with open(cli.folder / "pipe.raw", "wb") as pipe:
+        pipe.write(content)
+    output, errors = running.communicate(timeout=60)
+    assert (running.returncode, output) == (2, "")
+    assert "64x48" in errors

@@ -336,3 +336,20 @@ def test_a_signal_ends_a_read_that_waits_and_loses_nothing(tmp_path):
         go_on.set()
         assert w.as_tuples(iterator) == EVENTS[:9]
     writer.join()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no named pipes in the file system here")
+def test_ctrl_c_ends_the_wait_for_a_pipes_writer(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.raw")
+    code = "from frames2py.adapters import evt; print('opening', flush=True); evt.open('pipe.raw')"
+    running = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert running.stdout is not None
+    assert running.stdout.readline() == "opening\n"
+    # The signal may come before the wait has begun, and is then handled before it.
+    while running.poll() is None:
+        running.send_signal(signal.SIGINT)
+        time.sleep(0.05)
+    _, errors = running.communicate(timeout=60)
+    assert errors.rstrip().endswith("KeyboardInterrupt")

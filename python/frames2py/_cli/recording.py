@@ -47,18 +47,18 @@ def open_recording(path: str, sensor: tuple[int, int] | None) -> Iterator[Record
         CommandError: The file is missing, unreadable or not a recording.
         UsageError: `--sensor` contradicts the header.
     """
+    known: list[tuple[int, int]] = []
+
+    def choose(stated: tuple[int, int] | None) -> tuple[int, int]:
+        if stated is not None and sensor is not None and stated != sensor:
+            raise UsageError(_contradiction(stated, sensor))
+        known.extend(size for size in (stated, sensor) if size is not None)
+        return known[0] if known else ANY_SIZE
+
     with reading(path):
-        try:
-            reader = evt.open(path, sensor_size=sensor)
-            size: tuple[int, int] | None = reader.sensor_size
-        except ValueError:
-            # For want of geometry, or a contradicting one, or for worse: then these refuse, too.
-            if sensor is not None:
-                with evt.open(path) as reader:
-                    raise UsageError(_contradiction(reader.sensor_size, sensor)) from None
-            reader, size = evt.open(path, sensor_size=ANY_SIZE), None
+        reader = evt.open_with(path, choose)
     with reader:
-        yield Recording(path, size, reader)
+        yield Recording(path, known[0] if known else None, reader)
 
 
 def _contradiction(stated: tuple[int, int], given: tuple[int, int]) -> str:

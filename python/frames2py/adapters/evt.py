@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from .. import _core
 from .._events import EVENT_DTYPE, EventArray
@@ -39,12 +40,21 @@ def open(  # noqa: A001 - every adapter's function has this name
             ``batch_size`` below 1. Also by iteration, at an EVT 3.0 vector that reaches beyond
             x = 65535.
     """
-    size = None if sensor_size is None else check_sensor_size(sensor_size)
+    given = None if sensor_size is None else check_sensor_size(sensor_size)
+    return open_with(path, lambda stated: resolve_sensor_size(given, stated, "the EVT header"), batch_size)
+
+
+def open_with(
+    path: PathArg,
+    choose: Callable[[tuple[int, int] | None], tuple[int, int]],
+    batch_size: int | None = None,
+) -> Reader:
+    """Opens a file once; ``choose`` makes a sensor size of what the header states, or raises."""
     limit = check_batch_size(batch_size)
     native = _core.EvtReader(os.fsdecode(path))
     try:
-        size = resolve_sensor_size(size, native.geometry, "the EVT header")
-    except ValueError:
+        size = choose(native.geometry)
+    except BaseException:
         native.close()
         raise
     return Reader(_Source(native), format=native.format, sensor_size=size, batch_size=limit)

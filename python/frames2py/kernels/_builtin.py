@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, SupportsFloat, SupportsIndex, TypeVar
 
 import numpy as np
@@ -32,6 +35,9 @@ class _Builtin:
 
     name: str
     _native: _core.NativeKernel
+    # The parameters, for repr and pickling. Not public: subclasses may use the names for attributes of their
+    # own.
+    _given: Mapping[str, Any] = MappingProxyType({})
 
     def output_spec(self, sensor_size: tuple[int, int]) -> tuple[tuple[int, ...], np.dtype[Any]]:
         """Shape and dtype of the frames for a sensor of ``(width, height)``."""
@@ -64,14 +70,11 @@ class _Builtin:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The compiled kernel is made again from the parameters.
-        attributes = {name: value for name, value in vars(self).items() if name != "_native"}
-        return _rebuild, (type(self), self._parameters()), attributes
-
-    def _parameters(self) -> dict[str, Any]:
-        return {}
+        attributes = {name: value for name, value in vars(self).items() if name not in ("_native", "_given")}
+        return _rebuild, (type(self), dict(self._given)), attributes
 
     def __repr__(self) -> str:
-        parameters = ", ".join(f"{name}={value!r}" for name, value in self._parameters().items())
+        parameters = ", ".join(f"{name}={value!r}" for name, value in self._given.items())
         return f"{type(self).__name__}({parameters})"
 
 
@@ -113,7 +116,7 @@ def _integer(name: str, value: SupportsIndex, low: int, high: int | None) -> int
 
 def _native_bins(bins: int) -> int:
     # More bins than memory has bytes cannot be allocated, however many more.
-    return min(bins, 2**62)
+    return min(bins, sys.maxsize)
 
 
 class EventCount(_Builtin):
@@ -172,16 +175,8 @@ class ExpDecay(_Builtin):
         value = _number("decay", decay, "a number above 0 and below 1")
         if not 0 < value < 1:
             raise ValueError(f"decay must be a number above 0 and below 1, got {decay!r}")
-        self._decay = value
+        self._given = {"decay": value}
         self._native = _core.NativeKernel.exp_decay(value)
-
-    @property
-    def decay(self) -> float:
-        """The factor."""
-        return self._decay
-
-    def _parameters(self) -> dict[str, Any]:
-        return {"decay": self._decay}
 
 
 class TimestampDecay(_Builtin):
@@ -209,37 +204,11 @@ class TimestampDecay(_Builtin):
         value = _number("tau_us", tau_us, "a finite number above 0")
         if not 0 < value < math.inf:
             raise ValueError(f"tau_us must be a finite number above 0, got {tau_us!r}")
-        self._tau_us = value
+        self._given = {"tau_us": value}
         self._native = _core.NativeKernel.timestamp_decay(value)
 
-    @property
-    def tau_us(self) -> float:
-        """Time constant in µs."""
-        return self._tau_us
 
-    def _parameters(self) -> dict[str, Any]:
-        return {"tau_us": self._tau_us}
-
-
-class _Temporal(_Builtin):
-    _bins: int
-    _bin_us: int
-
-    @property
-    def bins(self) -> int:
-        """How many bins (histogram) or knots (voxel grid) the frame shows."""
-        return self._bins
-
-    @property
-    def bin_us(self) -> int:
-        """Bin width, or distance between knots, in µs."""
-        return self._bin_us
-
-    def _parameters(self) -> dict[str, Any]:
-        return {"bins": self._bins, "bin_us": self._bin_us}
-
-
-class StackedHistogram(_Temporal):
+class StackedHistogram(_Builtin):
     """Counts events per polarity and time bin.
 
     Frame: ``(2, bins, H, W)`` uint32, running; axis 0 is polarity (0 OFF, 1 ON). Bin ``k`` is ``[k * bin_us,
@@ -267,12 +236,12 @@ class StackedHistogram(_Temporal):
     name = "stacked_histogram"
 
     def __init__(self, *, bins: SupportsIndex, bin_us: SupportsIndex) -> None:
-        self._bins = _integer("bins", bins, 1, None)
-        self._bin_us = _integer("bin_us", bin_us, 1, _BIN_US_LIMIT)
-        self._native = _core.NativeKernel.stacked_histogram(_native_bins(self._bins), self._bin_us)
+        count, width = _integer("bins", bins, 1, None), _integer("bin_us", bin_us, 1, _BIN_US_LIMIT)
+        self._given = {"bins": count, "bin_us": width}
+        self._native = _core.NativeKernel.stacked_histogram(_native_bins(count), width)
 
 
-class VoxelGrid(_Temporal):
+class VoxelGrid(_Builtin):
     """Adds up polarity, split linearly between the two time knots around each event.
 
     Frame: ``(bins, H, W)`` float32, running. Knot ``k`` is at ``k * bin_us`` of absolute event time. At
@@ -302,9 +271,9 @@ class VoxelGrid(_Temporal):
     name = "voxel_grid"
 
     def __init__(self, *, bins: SupportsIndex, bin_us: SupportsIndex) -> None:
-        self._bins = _integer("bins", bins, 2, None)
-        self._bin_us = _integer("bin_us", bin_us, 1, _BIN_US_LIMIT)
-        self._native = _core.NativeKernel.voxel_grid(_native_bins(self._bins), self._bin_us)
+        count, width = _integer("bins", bins, 2, None), _integer("bin_us", bin_us, 1, _BIN_US_LIMIT)
+        self._given = {"bins": count, "bin_us": width}
+        self._native = _core.NativeKernel.voxel_grid(_native_bins(count), width)
 
 
 BUILTIN: frozenset[type[_Builtin]] = frozenset(

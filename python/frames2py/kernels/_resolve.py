@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from .. import _core
 from ._builtin import BUILTIN, EventCount, Polarity, TimeSurface
@@ -45,7 +47,19 @@ def resolve(kernel: object) -> _core.NativeKernel | Kernel:
 
 def output_spec(kernel: Kernel, sensor_size: tuple[int, int]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """What a Python kernel says its frames are, in NumPy's normal form."""
-    shape, dtype = kernel.output_spec(sensor_size)
-    # An array without memory knows what NumPy makes of both, sub-array dtypes included.
-    probe = np.broadcast_to(np.empty((), np.dtype(dtype)), shape)
-    return probe.shape, probe.dtype
+    spec: Any = kernel.output_spec(sensor_size)
+    try:
+        shape, dtype = spec
+        return frame_spec(shape, dtype)
+    except (TypeError, ValueError) as error:
+        raise type(error)(
+            f"kernel: output_spec() must return (shape, dtype), got {spec!r}: {error}"
+        ) from error
+
+
+def frame_spec(shape: int | Iterable[int], dtype: DTypeLike) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and dtype as an array has them: the axes of a sub-array dtype are axes of the array."""
+    normal = np.dtype(dtype)
+    # A view of one element knows what NumPy makes of the shape, without memory for it.
+    outer = np.broadcast_to(np.empty((), np.uint8), shape).shape
+    return outer + normal.shape, normal.base
