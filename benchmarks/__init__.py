@@ -1,0 +1,1 @@
+"""Benchmarks against named rivals: ``python -m benchmarks NAME``."""

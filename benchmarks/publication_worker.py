@@ -1,0 +1,151 @@
+"""Measures one thing in one process and prints a number. Runs with either package: it uses what both have.
+
+    python publication_worker.py MEASURE
+
+All times are in nanoseconds, all rates in events a second.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+import frames2py
+
+SECONDS = 0.6
+SIZE = (346, 260)
+
+
+def events(count: int) -> np.ndarray:
+    rng = np.random.default_rng(1)
+    batch = np.zeros(count, frames2py.EVENT_DTYPE)
+    batch["x"], batch["y"] = rng.integers(0, SIZE[0], count), rng.integers(0, SIZE[1], count)
+    batch["p"], batch["t"] = rng.integers(0, 2, count), np.arange(count)
+    return batch
+
+
+def engine(interval_ms: float = 0) -> frames2py.Engine:
+    return frames2py.Engine(SIZE, "event_count", snapshot_interval_ms=interval_ms)
+
+
+def snapshot_again(threads: int = 1) -> float:
+    """``snapshot()`` when nothing is new: time per call, over all threads together."""
+    target = engine()
+    target.ingest(events(1))
+    target.snapshot()
+    calls = 300_000
+    start = threading.Barrier(threads + 1)
+
+    def read() -> None:
+        snapshot = target.snapshot
+        start.wait()
+        for _ in range(calls):
+            snapshot()
+
+    readers = [threading.Thread(target=read) for _ in range(threads)]
+    for reader in readers:
+        reader.start()
+    start.wait()
+    began = time.perf_counter_ns()
+    for reader in readers:
+        reader.join()
+    return (time.perf_counter_ns() - began) / (calls * threads)
+
+
+def wake_up(quantile: float) -> float:
+    """From just before the ``ingest()`` that publishes until the waiter has the snapshot."""
+    target = engine()
+    one = events(1)
+    sent = [0] * 3001
+    delays = []
+
+    def wait() -> None:
+        sequence = None
+        while sequence != 3000:
+            snapshot = target.wait_for_newer(sequence)
+            now = time.perf_counter_ns()
+            sequence = snapshot.meta.sequence
+            delays.append(now - sent[sequence])
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    for i in range(1, 3001):
+        time.sleep(0.0002)
+        sent[i] = time.perf_counter_ns()
+        target.ingest(one)
+    waiter.join()
+    delays.sort()
+    return delays[int(len(delays) * quantile)]
+
+
+def ingest_one() -> float:
+    """``ingest()`` of one event with a publication, nobody waiting: median."""
+    target = engine()
+    one = events(1)
+    times = []
+    for _ in range(20_000):
+        began = time.perf_counter_ns()
+        target.ingest(one)
+        times.append(time.perf_counter_ns() - began)
+    return statistics.median(times)
+
+
+def rate(consumers: list[Callable[[frames2py.Engine, threading.Event], None]]) -> float:
+    """Events a second of one producer with 10,000 events a call, publishing every 16 ms."""
+    target = engine(16.0)
+    batch = events(10_000)
+    target.ingest(batch)
+    done = threading.Event()
+    threads = [threading.Thread(target=consumer, args=(target, done)) for consumer in consumers]
+    for thread in threads:
+        thread.start()
+    count = 0
+    began = time.perf_counter()
+    while time.perf_counter() - began < SECONDS:
+        target.ingest(batch)
+        count += len(batch)
+    elapsed = time.perf_counter() - began
+    done.set()
+    for thread in threads:
+        thread.join()
+    return count / elapsed
+
+
+def spin(target: frames2py.Engine, done: threading.Event) -> None:
+    """A consumer in pure Python that never rests."""
+    total = 0
+    while not done.is_set():
+        snapshot = target.snapshot()
+        for i in range(1000):
+            total += i
+        total += snapshot.meta.sequence
+
+
+def wait_and_copy(target: frames2py.Engine, done: threading.Event) -> None:
+    """A consumer that waits for each publication and copies it."""
+    sequence = None
+    while not done.is_set():
+        snapshot = target.wait_for_newer(sequence, timeout=0.1)
+        if snapshot is not None:
+            sequence = snapshot.meta.sequence
+            snapshot.copy()
+
+
+MEASURES: dict[str, Callable[[], float]] = {
+    "snapshot": snapshot_again,
+    "snapshot_4_threads": lambda: snapshot_again(4),
+    "wake_p50": lambda: wake_up(0.5),
+    "wake_p99": lambda: wake_up(0.99),
+    "ingest_one": ingest_one,
+    "rate_alone": lambda: rate([]),
+    "rate_2_spinning": lambda: rate([spin, spin]),
+    "rate_8_copying": lambda: rate([wait_and_copy] * 8),
+}
+
+if __name__ == "__main__":
+    print(MEASURES[sys.argv[1]]())
