@@ -48,8 +48,7 @@
 //! This file is allowed `unsafe`: it shares cells.
 #![allow(unsafe_code)]
 
-use super::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering, UnsafeCell};
-use std::sync::OnceLock;
+use super::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, FIRST_CHUNK, OnceLock, Ordering, UnsafeCell};
 
 const LEASE: u64 = 1;
 const VISITOR: u64 = 1 << 32;
@@ -64,8 +63,7 @@ const MOST_SLOTS: usize = 1 << INDEX_BITS;
 /// The largest sequence number: at a million publications a second it takes half a year.
 const LAST_SEQUENCE: u64 = (1 << (64 - INDEX_BITS)) - 1;
 
-/// Slots in the first chunk; each chunk has twice as many as the one before.
-const FIRST_CHUNK: usize = 8;
+/// Each chunk has twice as many slots as the one before.
 const CHUNKS: usize = (INDEX_BITS - FIRST_CHUNK.trailing_zeros()) as usize;
 
 /// What readers keep with a publication.
