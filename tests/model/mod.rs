@@ -1,6 +1,12 @@
 //! What the models of the publication protocol publish and look at: frames whose torn read shows, and objects kept
 //! beside them (as Python's snapshots are) that must be given up exactly once, when nobody uses them.
+//!
+//! Run by loom, by shuttle, and by the threads of the machine, for the sanitizers and Miri to watch.
 #![allow(unsafe_code)]
+#![allow(dead_code)] // each test uses a part
+
+#[cfg(not(loom))]
+pub mod scenarios;
 
 use frames2py::publish::{Lease, Pool, View, Visit, Writer};
 use std::collections::HashMap;
@@ -17,29 +23,54 @@ pub use shuttle::{
     sync::{Arc, atomic::AtomicPtr, atomic::Ordering},
     thread,
 };
+#[cfg(not(any(loom, shuttle)))]
+pub use std::{
+    sync::{Arc, atomic::AtomicPtr, atomic::Ordering},
+    thread,
+};
 
-/// A number in plain memory. loom reports accesses that nothing orders.
-#[cfg(loom)]
-struct Word(loom::cell::UnsafeCell<u64>);
+/// A number in plain memory: loom, Miri and the thread sanitizer report accesses that nothing orders.
+#[cfg(not(shuttle))]
+struct Word(Cell);
 
-// SAFETY: the model checker stops the model at the first access that races with another.
 #[cfg(loom)]
+type Cell = loom::cell::UnsafeCell<u64>;
+#[cfg(not(any(loom, shuttle)))]
+type Cell = std::cell::UnsafeCell<u64>;
+
+// SAFETY: it is what the model is to show, and the checkers stop at the first access that races with another. Without
+// one, a torn frame is a number that was not expected.
+#[cfg(not(shuttle))]
 unsafe impl Sync for Word {}
 
-#[cfg(loom)]
+#[cfg(not(shuttle))]
 impl Word {
     fn new() -> Self {
-        Self(loom::cell::UnsafeCell::new(0))
+        Self(Cell::new(0))
     }
 
+    #[cfg(loom)]
     fn get(&self) -> u64 {
-        // SAFETY: the model checker stops the model if there is a write at the same time.
-        self.0.with(|word| unsafe { *word })
+        // SAFETY: see `Sync`.
+        self.0.with(|word| unsafe { word.read_volatile() })
     }
 
+    #[cfg(loom)]
     fn set(&self, value: u64) {
-        // SAFETY: the model checker stops the model if there is another access at the same time.
-        self.0.with_mut(|word| unsafe { *word = value });
+        // SAFETY: see `Sync`.
+        self.0.with_mut(|word| unsafe { word.write_volatile(value) });
+    }
+
+    #[cfg(not(loom))]
+    fn get(&self) -> u64 {
+        // SAFETY: see `Sync`.
+        unsafe { self.0.get().read_volatile() }
+    }
+
+    #[cfg(not(loom))]
+    fn set(&self, value: u64) {
+        // SAFETY: see `Sync`.
+        unsafe { self.0.get().write_volatile(value) }
     }
 }
 
