@@ -20,15 +20,15 @@ fn check(times: usize, model: impl Fn() + Send + Sync + 'static) {
 
 #[test]
 fn memory_is_kept() {
-    check(20_000, || everybody(3, 5));
+    check(10_000, || everybody(3, 5));
 }
 
 #[test]
 fn memory_is_given_away() {
-    check(20_000, || everybody(0, 5));
+    check(10_000, || everybody(0, 5));
 }
 
 #[test]
 fn nobody_sleeps_through() {
-    check(20_000, waiters);
+    check(10_000, waiters);
 }
