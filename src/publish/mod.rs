@@ -20,7 +20,7 @@ pub use memory::{Element, Memory, Spec};
 pub use pool::{Claim, Lease, MOST_HELD, Occupancy, Pool, Published, Retired, View, Visit, Writer};
 pub use wait::Bell;
 
-use std::sync::Arc;
+use self::sync::Arc;
 use std::time::Instant;
 
 /// One published frame with what was true when it was made.
@@ -69,5 +69,5 @@ impl<V: View> Publisher<V> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(loom), not(shuttle)))]
 mod tests;

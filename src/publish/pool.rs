@@ -22,15 +22,16 @@
 //! - **Writer** (one at a time): closes a free slot by compare-and-swap, fills it, opens it with a lease for the board,
 //!   puts its number and sequence up in `latest`, and retires the slot that was there: gives its lease back
 //!   and marks it.
-//! - **Reader**: loads `latest`, adds itself as a visitor of that slot, and stays if the slot is not closed and still
-//!   holds the sequence that it read; otherwise it leaves and starts again. It starts again only if the
-//!   writer published something newer meanwhile, so some thread always gets on; and it never waits for
-//!   anybody.
+//! - **Reader**: loads `latest`, adds itself as a visitor of that slot, and stays if the slot is neither closed
+//!   nor retired and still holds the sequence that it read; otherwise it leaves and starts again. It starts
+//!   again only if the writer published something newer meanwhile, so some thread always gets on; and it never
+//!   waits for anybody.
 //! - **Lease**: a visitor that wants to keep the publication adds a lease, then leaves. Leases are given back by
 //!   subtracting one, on any thread.
 //! - **Reap**: a slot also keeps what readers made of its publication (`view`), which may itself hold a lease. It is
 //!   taken out when the publication is no longer the latest: by whoever finds the slot retired and without
-//!   visitors, and closes it for that. A visitor may thus use the view without a count of its own.
+//!   visitors, and closes it for that. A visitor may thus use the view without a count of its own. Nobody stays
+//!   in a retired slot who was not there before, so a publication has one view in its life.
 //!
 //! Slots are freed with the pool only, so a late visitor of a slot that was used again touches valid memory,
 //! sees another sequence, and leaves. While it is there the slot cannot be closed, but it does not look at
@@ -41,15 +42,17 @@
 //! Everything rests on `state`. Closing acquires, and giving back (a lease, a visit, an open) releases, so
 //! the thread that closes a slot has seen all that others did there. Opening releases and visiting acquires,
 //! so a visitor sees the content, `generation` included. `state` is only ever changed by read-modify-write
-//! operations: a plain store would undo the visitors that came meanwhile. `latest` releases the new slot to
-//! those who never saw its `state`: they would find out by the generation, but would have to start again. Its
-//! store is `SeqCst` for the sake of waiters, see `wait.rs`.
+//! operations: a plain store would undo the visitors that came meanwhile. Retiring and `latest` release as well, so
+//! that who is turned away finds another `latest`. The store of `latest` is `SeqCst` for the sake of waiters,
+//! see `wait.rs`. `docs/protocol.md` has each of these with what shows that it is needed.
 //!
 //! This file is allowed `unsafe`: it shares cells.
 #![allow(unsafe_code)]
 
-use super::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering, UnsafeCell, fence};
-use std::sync::OnceLock;
+use super::sync::{
+    Arc, AtomicBool, AtomicU64, AtomicUsize, FIRST_CHUNK, OnceLock, Ordering, UnsafeCell, fence,
+};
+use std::mem::ManuallyDrop;
 
 const LEASE: u64 = 1;
 const VISITOR: u64 = 1 << 32;
@@ -64,8 +67,7 @@ pub const MOST_HELD: usize = 1 << INDEX_BITS;
 /// The largest sequence number: at a million publications a second it takes half a year.
 const LAST_SEQUENCE: u64 = (1 << (64 - INDEX_BITS)) - 1;
 
-/// Slots in the first chunk; each chunk has twice as many as the one before.
-const FIRST_CHUNK: usize = 8;
+/// Each chunk has twice as many slots as the one before.
 const CHUNKS: usize = (INDEX_BITS - FIRST_CHUNK.trailing_zeros()) as usize;
 
 /// What readers keep with a publication.
@@ -185,16 +187,19 @@ impl<T, V: View> Pool<T, V> {
     /// Visits the latest publication.
     #[inline]
     pub fn read(&self) -> Option<Visit<'_, T, V>> {
+        let mut missed = 0;
         loop {
             let latest = self.latest.load(Ordering::Acquire);
             if latest == 0 {
                 return None;
             }
+            debug_assert_ne!(latest, missed, "a reader starts again only for something newer");
+            missed = latest;
             let (sequence, index) = (latest >> INDEX_BITS, latest as usize % MOST_HELD);
             let slot = self.slot(index);
             let before = slot.state.fetch_add(VISITOR, Ordering::Acquire);
-            if before & CLOSED == 0 && slot.generation.load(Ordering::Relaxed) == sequence {
-                return Some(Visit { pool: self, slot, index, sequence, retired: before & RETIRED != 0 });
+            if before & (CLOSED | RETIRED) == 0 && slot.generation.load(Ordering::Relaxed) == sequence {
+                return Some(Visit { pool: self, slot, index, sequence });
             }
             self.give_back(slot, index, VISITOR);
         }
@@ -202,11 +207,12 @@ impl<T, V: View> Pool<T, V> {
 
     /// Gives a visit or a lease back.
     #[inline]
-    fn give_back(&self, slot: &Slot<T, V>, index: usize, what: u64) {
+    fn give_back(&self, slot: &Slot<T, V>, index: usize, what: u64) -> u64 {
         let before = slot.state.fetch_sub(what, Ordering::Release);
         if before & !RETIRED == what {
             self.freed(slot, index);
         }
+        before
     }
 
     /// After a slot was left by all.
@@ -244,7 +250,7 @@ impl<T, V: View> Pool<T, V> {
                 return None;
             }
             if state & VISITORS != 0 {
-                self.unreaped.store(true, Ordering::Release);
+                self.leave_unreaped();
                 return None;
             }
             match slot.state.compare_exchange_weak(
@@ -265,6 +271,13 @@ impl<T, V: View> Pool<T, V> {
         taken
     }
 
+    /// Says that a retired slot still has its view.
+    fn leave_unreaped(&self) {
+        // Whoever clears this sees the slot as retired. A swap, as a store would cut off what others released
+        // here before.
+        self.unreaped.swap(true, Ordering::Release);
+    }
+
     /// Whether views are left to be taken out.
     #[inline]
     pub fn has_unreaped(&self) -> bool {
@@ -274,8 +287,8 @@ impl<T, V: View> Pool<T, V> {
     /// Takes out all views that retired slots still have, and hands them to `f`.
     #[cold]
     pub fn reap_rest(&self, mut f: impl FnMut(V::Taken)) {
-        if self.unreaped.swap(false, Ordering::AcqRel) {
-            for index in 0..self.count.load(Ordering::Acquire) {
+        if self.unreaped.swap(false, Ordering::Acquire) {
+            for index in 0..self.count.load(Ordering::Relaxed) {
                 if let Some(taken) = self.reap(index) {
                     f(taken);
                 }
@@ -285,7 +298,7 @@ impl<T, V: View> Pool<T, V> {
 
     /// What is held now. Counted while others go on, so only as exact as that allows.
     pub fn occupancy(&self) -> Occupancy {
-        let slots = self.count.load(Ordering::Acquire);
+        let slots = self.count.load(Ordering::Relaxed);
         let is_leased = |&index: &usize| self.slot(index).state.load(Ordering::Relaxed) & (VISITOR - 1) != 0;
         Occupancy {
             slots,
@@ -302,7 +315,6 @@ pub struct Visit<'a, T, V: View> {
     slot: &'a Slot<T, V>,
     index: usize,
     sequence: u64,
-    retired: bool,
 }
 
 impl<T, V: View> Visit<'_, T, V> {
@@ -334,12 +346,11 @@ impl<T, V: View> Visit<'_, T, V> {
         Lease { pool: Arc::clone(pool), index: self.index }
     }
 
-    /// Ends the visit. Takes the view out again if it was put into a publication that is not the latest any
-    /// more.
+    /// Ends the visit. Takes the view out if the publication was retired meanwhile.
     pub fn leave(self) -> Option<V::Taken> {
-        let (pool, index, retired) = (self.pool, self.index, self.retired);
-        drop(self);
-        if retired { pool.reap(index) } else { None }
+        let visit = ManuallyDrop::new(self);
+        let before = visit.pool.give_back(visit.slot, visit.index, VISITOR);
+        if before & RETIRED != 0 { visit.pool.reap(visit.index) } else { None }
     }
 }
 
@@ -431,9 +442,9 @@ impl<T, V: View> Writer<T, V> {
             return None;
         }
         let slot = self.pool.slot(count);
-        let closed = slot.state.compare_exchange(0, CLOSED, Ordering::Acquire, Ordering::Relaxed);
+        let closed = slot.state.compare_exchange(0, CLOSED, Ordering::Relaxed, Ordering::Relaxed);
         assert!(closed.is_ok(), "a slot that was never published has no visitors");
-        self.pool.count.store(count + 1, Ordering::Release);
+        self.pool.count.store(count + 1, Ordering::Relaxed);
         self.pool.contents.fetch_add(1, Ordering::Relaxed);
         Some((Claim { index: count }, None))
     }
@@ -458,7 +469,8 @@ impl<T, V: View> Writer<T, V> {
 
     /// Takes the latest publication down.
     pub fn reset(&mut self) -> Retired {
-        self.pool.latest.store(0, Ordering::SeqCst);
+        // Relaxed: there is nothing to be seen behind it, and nobody waits for it.
+        self.pool.latest.store(0, Ordering::Relaxed);
         self.retire(None)
     }
 
@@ -466,8 +478,9 @@ impl<T, V: View> Writer<T, V> {
         let before = std::mem::replace(&mut self.board, board);
         if let Some(index) = before {
             let slot = self.pool.slot(index);
-            // Marks it first, so that whoever comes in or gives back after this knows.
-            slot.state.fetch_or(RETIRED, Ordering::Relaxed);
+            // Marks it first, so that whoever comes in or gives back after this knows. Release: who comes in after
+            // this finds another `latest`.
+            slot.state.fetch_or(RETIRED, Ordering::Release);
             self.pool.give_back(slot, index, LEASE);
         }
         Retired(before)
@@ -510,7 +523,7 @@ impl Retired {
     /// Leaves its view to the next that calls `Pool::reap_rest`.
     pub fn leave<T, V: View>(self, pool: &Pool<T, V>) {
         if self.0.is_some() {
-            pool.unreaped.store(true, Ordering::Release);
+            pool.leave_unreaped();
         }
     }
 }

@@ -60,7 +60,7 @@ impl Bell {
             };
         };
         drop(asleep);
-        self.waiters.fetch_sub(1, Ordering::SeqCst);
+        self.waiters.fetch_sub(1, Ordering::Relaxed);
         found
     }
 }
