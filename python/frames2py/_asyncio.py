@@ -77,15 +77,13 @@ async def sleep(engine: Engine, loop: asyncio.AbstractEventLoop, last: int, dead
     timer = None if deadline is None else loop.call_at(deadline, settle, waiter, True)
     late = True
     try:
-        # Not held while asleep: closing the loop is to free it.
+        # Never in a variable of this frame, which may last as long as the task or a traceback.
         listener_of(engine, loop).join(waiter, last)
         late = await waiter
     finally:
         if timer is not None:
             timer.cancel()
-        listener = listeners(engine, Listeners).get(id(loop))
-        if listener is not None:
-            listener.leave(waiter, for_good=late)
+        leave(engine, loop, waiter, for_good=late)
     return late
 
 
@@ -100,6 +98,14 @@ def listener_of(engine: Engine, loop: asyncio.AbstractEventLoop) -> Listener:
     if listener is None or listener.closed:
         listener = known[id(loop)] = Listener(engine, loop)
     return listener
+
+
+def leave(
+    engine: Engine, loop: asyncio.AbstractEventLoop, waiter: asyncio.Future[bool], *, for_good: bool
+) -> None:
+    listener = listeners(engine, Listeners).get(id(loop))
+    if listener is not None:
+        listener.leave(waiter, for_good=for_good)
 
 
 class Receiver(socket.socket):
@@ -155,9 +161,9 @@ class Listener:
         if self.waiters or self.closed:
             return
         self.closed = True
-        self.alarm.disarm()
+        del self.alarm  # which disarms it and closes its end
         if self.task is not None:
-            self.task.cancel()  # then `on_received` closes the socket
+            self.task.cancel()  # and `on_received` closes the socket
             return
         if not self.loop.is_closed():
             self.loop.remove_reader(self.receiver)
@@ -199,9 +205,10 @@ class Listener:
         if not task.cancelled():
             task.result()
         # At the end of a loop this task is cancelled along with the waiters, but it may also have been alone.
-        if self.closed or all(waiter.done() for waiter in self.waiters):
-            self.closed = True
-            self.alarm.disarm()
+        if not self.closed and all(waiter.done() for waiter in self.waiters):
+            self.waiters.clear()
+            self.close_if_unused()
+        if self.closed:
             self.receiver.close()
         else:
             self.receive()

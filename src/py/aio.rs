@@ -15,7 +15,8 @@ pub fn python(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
     py.import(intern!(py, "frames2py._asyncio"))
 }
 
-/// Makes a socket readable at an Engine's next publication. Does not keep the Engine.
+/// Makes a socket readable at an Engine's next publication. Does not keep the Engine. Dropping it disarms it and closes its
+/// end of the connection.
 #[pyclass(frozen, module = "frames2py._core")]
 pub struct Alarm {
     pool: Arc<Pool<Publication, SnapshotView>>,
@@ -39,11 +40,6 @@ impl Alarm {
         self.bell.arm(&self.waker);
     }
 
-    /// Takes that back.
-    fn disarm(&self) {
-        self.bell.disarm(&self.waker);
-    }
-
     /// The latest publication's sequence; 0 if none is up.
     #[getter]
     fn latest(&self) -> u64 {
@@ -53,7 +49,7 @@ impl Alarm {
 
 impl Drop for Alarm {
     fn drop(&mut self) {
-        self.disarm();
+        self.bell.disarm(&self.waker);
     }
 }
 
