@@ -1,7 +1,7 @@
 //! A waker for event loops that wait for sockets: waking it makes one readable.
 //!
-//! It needs nothing of the loop's language, so a thread that has never heard of an interpreter can wake an asyncio
-//! loop with it.
+//! It needs nothing of the loop's language, so a thread that has never heard of an interpreter can wake an
+//! asyncio loop with it.
 
 use std::io::{self, Write};
 use std::net::TcpStream;
@@ -13,7 +13,8 @@ pub use std::os::fd::OwnedFd as Receiver;
 #[cfg(windows)]
 pub use std::os::windows::io::OwnedSocket as Receiver;
 
-/// The end that is written to. A `TcpStream` whatever it is, as that is on every platform, and asks for no SIGPIPE.
+/// The end that is written to. A `TcpStream` whatever it is, as that is on every platform, and asks for no
+/// SIGPIPE.
 struct Sender(TcpStream);
 
 impl Wake for Sender {
@@ -22,8 +23,8 @@ impl Wake for Sender {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Without room for one more byte there are bytes to be read, which is as good. Without a reader nobody is left
-        // to wake.
+        // Without room for one more byte there are bytes to be read, which is as good. Without a reader
+        // nobody is left to wake.
         while (&self.0).write(&[0]).is_err_and(|error| error.kind() == io::ErrorKind::Interrupted) {}
     }
 }

@@ -23,8 +23,6 @@ from ._types import Snapshot
 
 __all__ = ["Snapshots", "wait_for_newer_async"]
 
-FAMILY: int = getattr(socket, "AF_UNIX", socket.AF_INET)
-
 
 async def wait_for_newer_async(
     engine: Engine, sequence: int | None, timeout: float | None
@@ -122,7 +120,7 @@ class Listener:
     def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.alarm, handle = Alarm.open(engine)
-        self.receiver = Receiver(FAMILY, socket.SOCK_STREAM, 0, handle)
+        self.receiver = Receiver(fileno=handle)
         self.receiver.setblocking(False)
         self.waiters: dict[asyncio.Future[bool], int] = {}
         # Whether the alarm is armed, or went off and `wake` will be called for it. True if anybody waits.

@@ -5,12 +5,12 @@
 //! or the waiter finds the publication. Looking and falling asleep are one step under the mutex that the
 //! ringing thread takes as well, so it cannot ring in between.
 //!
-//! Who cannot sleep here (an event loop, a task) leaves a [`Waker`] instead: it arms it, then looks, then goes
-//! about its business. An armed waker is counted like a waiter, so the same holds: either the publisher rings, or
-//! the look after arming finds the publication. The count is raised under the mutex, after the waker was put on
-//! the list; a publisher that sees the count and takes the mutex therefore finds the waker there. Ringing takes
-//! all wakers off the list and out of the count and wakes each once. A publisher that goes on publishing pays no
-//! more than the load until somebody, having looked at what there is, arms again.
+//! Who cannot sleep here (an event loop, a task) leaves a [`Waker`] instead: it arms it, then looks, then
+//! goes about its business. An armed waker is counted like a waiter, so the same holds: either the publisher
+//! rings, or the look after arming finds the publication. The count is raised under the mutex, after the
+//! waker was put on the list; a publisher that sees the count and takes the mutex therefore finds the waker
+//! there. Ringing takes all wakers off the list and out of the count and wakes each once. A publisher that
+//! goes on publishing pays no more than the load until somebody, having looked at what there is, arms again.
 
 use super::sync::{AtomicUsize, Condvar, Mutex, Ordering};
 use std::sync::PoisonError;
@@ -53,8 +53,8 @@ impl Bell {
         let mut armed = std::mem::take(&mut *asleep);
         let sleepers = self.waiters.fetch_sub(armed.len(), Ordering::Relaxed) - armed.len();
         drop(asleep);
-        // A sleeper that counts itself only after this does so after the load in `ring` too, and finds what was
-        // published.
+        // A sleeper that counts itself only after this does so after the load in `ring` too, and finds what
+        // was published.
         if sleepers > 0 {
             self.rung.notify_all();
         }
@@ -67,8 +67,8 @@ impl Bell {
         }
     }
 
-    /// Has `waker` woken by the next ring, once. What it waits for may have come before this: look afterwards. Does
-    /// nothing if it is armed already; wakers are told apart by their data.
+    /// Has `waker` woken by the next ring, once. What it waits for may have come before this: look
+    /// afterwards. Does nothing if it is armed already; wakers are told apart by their data.
     pub fn arm(&self, waker: &Waker) {
         let mut asleep = self.asleep.lock().unwrap_or_else(PoisonError::into_inner);
         if !asleep.iter().any(|armed| armed.data() == waker.data()) {

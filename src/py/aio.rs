@@ -1,5 +1,5 @@
-//! What asyncio readers need of an Engine. How they use it is in `_asyncio.py`, which is loaded when first needed: not
-//! everybody wants asyncio.
+//! What asyncio readers need of an Engine. How they use it is in `_asyncio.py`, which is loaded when first
+//! needed: not everybody wants asyncio.
 
 use super::engine::Engine;
 use super::view::SnapshotView;
@@ -15,8 +15,8 @@ pub fn python(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
     py.import(intern!(py, "frames2py._asyncio"))
 }
 
-/// Makes a socket readable at an Engine's next publication. Does not keep the Engine. Dropping it disarms it and closes its
-/// end of the connection.
+/// Makes a socket readable at an Engine's next publication. Does not keep the Engine. Dropping it disarms it
+/// and closes its end of the connection.
 #[pyclass(frozen, module = "frames2py._core")]
 pub struct Alarm {
     pool: Arc<Pool<Publication, SnapshotView>>,
@@ -68,7 +68,8 @@ fn into_raw(receiver: Receiver) -> RawReceiver {
     std::os::windows::io::IntoRawSocket::into_raw_socket(receiver)
 }
 
-/// The arguments of a wait, checked on the thread that waits: the sequence (0 for None) and the seconds (None for ever).
+/// The arguments of a wait, checked on the thread that waits: the sequence (0 for None) and the seconds (None
+/// for ever).
 #[pyfunction]
 pub fn wait_arguments(
     engine: &Bound<'_, Engine>,
