@@ -14,6 +14,7 @@ pub mod exclusive;
 pub mod geometry;
 pub mod kernels;
 pub mod publish;
+pub mod signal;
 
 #[cfg(feature = "python")]
 mod py;

@@ -1,7 +1,8 @@
 """The compiled half of frames2py. Not public: use the names in ``frames2py``."""
 
 import os
-from typing import Any, final
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from .kernels._protocol import Kernel
 
 __all__ = [
     "Accumulator",
+    "Alarm",
     "Engine",
     "EvtReader",
     "KernelState",
@@ -21,8 +23,13 @@ __all__ = [
     "__version__",
     "debug_build",
     "encode_png",
+    "listeners",
     "new_frame",
+    "newer",
+    "wait_arguments",
 ]
+
+_T = TypeVar("_T")
 
 __version__: str
 debug_build: bool
@@ -38,6 +45,14 @@ class Accumulator:
     def events_out_of_bounds(self) -> int: ...
     def reset(self) -> None: ...
 
+@final
+class Alarm:
+    @staticmethod
+    def open(engine: Engine) -> tuple[Alarm, int]: ...
+    def arm(self) -> None: ...
+    @property
+    def latest(self) -> int: ...
+
 @disjoint_base
 class Engine:
     def __init__(
@@ -52,6 +67,10 @@ class Engine:
     def ingest(self, events: EventArray) -> None: ...
     def snapshot(self) -> Snapshot | None: ...
     def wait_for_newer(self, sequence: int | None, *, timeout: float | None = None) -> Snapshot | None: ...
+    async def wait_for_newer_async(
+        self, sequence: int | None, *, timeout: float | None = None
+    ) -> Snapshot | None: ...
+    def snapshots(self) -> AsyncIterator[Snapshot]: ...
     def start(self) -> None: ...
     def stop(self) -> None: ...
     def reset(self) -> None: ...
@@ -106,4 +125,9 @@ class WritableFrame:
     def array(self, writeable: bool) -> NDArray[Any]: ...
 
 def new_frame(shape: tuple[int, ...], dtype: np.dtype[Any]) -> WritableFrame: ...
+def wait_arguments(
+    engine: Engine, sequence: int | None, timeout: float | None
+) -> tuple[int, float | None]: ...
+def newer(engine: Engine, sequence: int) -> Snapshot | None: ...
+def listeners(engine: Engine, make: Callable[[], _T]) -> _T: ...
 def encode_png(rgb: NDArray[np.uint8]) -> bytes: ...

@@ -7,7 +7,8 @@
 //! - The memory of a publication goes back to its slot for use again, from whatever thread lets go of it last. In the
 //!   steady state publishing allocates nothing.
 //! - Sequence numbers start at 1, rise by one, and do not restart when the latest publication is taken down.
-//! - Waiters sleep on a condition variable, and cost the writer one load while there are none (`wait.rs`).
+//! - Waiters sleep on a condition variable or leave a waker, and cost the writer one load while there are none
+//!   (`wait.rs`).
 //! - What readers make of a publication (the binding's Python object) is kept beside it, so that all its readers get the
 //!   same one, and is given up when the publication is not the latest any more.
 
@@ -34,19 +35,24 @@ pub struct Publication {
 /// Where publications are read and waited for.
 pub struct Publisher<V> {
     pool: Arc<Pool<Publication, V>>,
-    bell: Bell,
+    bell: Arc<Bell>,
 }
 
 impl<V: View> Publisher<V> {
     /// A publisher and its one writer. The memory of up to `keep` publications is kept for use again.
     pub fn new(keep: usize) -> (Self, Writer<Publication, V>) {
         let (pool, writer) = Pool::new(keep);
-        (Self { pool, bell: Bell::default() }, writer)
+        (Self { pool, bell: Arc::new(Bell::default()) }, writer)
     }
 
     /// The pool.
     pub fn pool(&self) -> &Arc<Pool<Publication, V>> {
         &self.pool
+    }
+
+    /// Where to leave a waker that is woken by the next publication.
+    pub fn bell(&self) -> &Arc<Bell> {
+        &self.bell
     }
 
     /// Wakes those who wait; to be called after each publication.

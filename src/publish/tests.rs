@@ -1,7 +1,8 @@
 #![allow(unsafe_code)]
 
 use super::*;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Wake, Waker};
 use std::thread;
 
 fn fill(writer: &mut Writer<Publication, ()>, value: u8) -> u64 {
@@ -168,4 +169,130 @@ fn readers_see_whole_publications_in_order_and_all_comes_back() {
         done.store(true, Ordering::Relaxed);
     });
     assert_eq!(publisher.pool().occupancy().leased, 1);
+}
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Count {
+    fn woken(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+#[test]
+fn an_armed_waker_is_woken_once() {
+    let (bell, one, other) = (Bell::default(), Arc::new(Count::default()), Arc::new(Count::default()));
+    let (first, second) = (Waker::from(one.clone()), Waker::from(other.clone()));
+    bell.ring();
+    bell.arm(&first);
+    bell.arm(&first);
+    bell.arm(&second);
+    assert_eq!((one.woken(), other.woken()), (0, 0));
+    bell.ring();
+    assert_eq!((one.woken(), other.woken()), (1, 1));
+    bell.ring();
+    assert_eq!((one.woken(), other.woken()), (1, 1));
+    bell.arm(&second);
+    bell.ring();
+    assert_eq!((one.woken(), other.woken()), (1, 2));
+}
+
+#[test]
+fn a_waker_taken_back_is_not_woken_and_not_kept() {
+    let (bell, count) = (Bell::default(), Arc::new(Count::default()));
+    let waker = Waker::from(count.clone());
+    let same = waker.clone();
+    bell.disarm(&waker);
+    bell.arm(&waker);
+    bell.disarm(&same);
+    bell.ring();
+    assert_eq!(count.woken(), 0);
+    drop((waker, same));
+    assert_eq!(Arc::strong_count(&count), 1);
+}
+
+#[test]
+fn a_bell_lets_go_of_wakers_it_woke() {
+    let (bell, count) = (Bell::default(), Arc::new(Count::default()));
+    bell.arm(&Waker::from(count.clone()));
+    assert_eq!(Arc::strong_count(&count), 2);
+    bell.ring();
+    assert_eq!((count.woken(), Arc::strong_count(&count)), (1, 1));
+}
+
+#[test]
+fn a_waker_may_use_the_bell_that_wakes_it() {
+    struct Again(Arc<Bell>, AtomicUsize);
+    impl Wake for Again {
+        fn wake(self: Arc<Self>) {
+            self.1.fetch_add(1, Ordering::SeqCst);
+            self.0.arm(&Waker::from(Arc::clone(&self)));
+        }
+    }
+    let again = Arc::new(Again(Arc::default(), AtomicUsize::new(0)));
+    let waker = Waker::from(again.clone());
+    again.0.arm(&waker);
+    (0..3).for_each(|_| again.0.ring());
+    assert_eq!(again.1.load(Ordering::SeqCst), 3);
+    again.0.disarm(&waker);
+}
+
+/// Wakes a thread that is parked.
+struct Unpark(thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+#[test]
+fn no_publication_is_lost_on_those_who_arm_and_look_and_none_on_those_who_sleep_beside_them() {
+    const LAST: u64 = 20_000;
+    let (publisher, mut writer) = Publisher::<()>::new(3);
+    let seen = [const { std::sync::atomic::AtomicU64::new(0) }; 3];
+    thread::scope(|scope| {
+        for seen in &seen[..2] {
+            let publisher = &publisher;
+            scope.spawn(move || {
+                let waker = Waker::from(Arc::new(Unpark(thread::current())));
+                let mut last = 0;
+                while last < LAST {
+                    while !publisher.has_newer(Some(last)) {
+                        publisher.bell().arm(&waker);
+                        if !publisher.has_newer(Some(last)) {
+                            thread::park();
+                        }
+                    }
+                    last = publisher.pool().latest_sequence();
+                    seen.store(last, Ordering::SeqCst);
+                }
+            });
+        }
+        let (asleep, sleeper) = (&publisher, &seen[2]);
+        scope.spawn(move || {
+            let mut last = 0;
+            while last < LAST {
+                assert!(asleep.wait_newer(Some(last), None));
+                last = asleep.pool().latest_sequence();
+                sleeper.store(last, Ordering::SeqCst);
+            }
+        });
+        for i in 0..LAST {
+            fill(&mut writer, i as u8);
+            publisher.announce();
+            // In lock step with all of them now and then: whoever missed this one would sleep for ever.
+            while i % 4 == 0 && seen.iter().any(|seen| seen.load(Ordering::SeqCst) <= i) {
+                thread::yield_now();
+            }
+        }
+    });
 }

@@ -1,5 +1,6 @@
 //! `frames2py.Engine`.
 
+use super::aio;
 use super::array::FrameType;
 use super::custom::PythonKernel;
 use super::input::{self, Layouts, integer, real};
@@ -12,7 +13,7 @@ use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::MutexExt;
+use pyo3::sync::{MutexExt, PyOnceLock};
 use pyo3::types::{PyBool, PyDict, PyTuple};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -60,13 +61,15 @@ const SIGNAL_CHECK: Duration = Duration::from_millis(20);
 pub struct Engine(OnceLock<Inner>);
 
 /// What `__init__` makes.
-struct Inner {
+pub struct Inner {
     core: Core<SnapshotView>,
     frame_type: FrameType,
     python: Option<Arc<PythonKernel>>,
     layouts: Layouts,
     types: Types,
     has_large_frames: bool,
+    /// See `aio.rs`. Refers to nothing that could refer back.
+    listeners: PyOnceLock<Py<PyAny>>,
 }
 
 /// The dataclasses that readers are given.
@@ -80,14 +83,33 @@ struct Types {
 impl Engine {
     /// What `__init__` made. A subclass may have left that out.
     #[inline]
-    fn ready(&self) -> PyResult<&Inner> {
+    pub fn ready(&self) -> PyResult<&Inner> {
         self.0.get().ok_or_else(|| PyRuntimeError::new_err("Engine.__init__() was not called"))
     }
 }
 
 impl Inner {
+    pub fn core(&self) -> &Core<SnapshotView> {
+        &self.core
+    }
+
+    /// The arguments of a wait, on a thread that may wait. No timeout is for ever.
+    pub fn wait_arguments(
+        &self,
+        sequence: &Bound<'_, PyAny>,
+        timeout: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<(Option<u64>, Option<Duration>)> {
+        let sequence = last_sequence(sequence)?;
+        let timeout = timeout.map_or(Ok(None), wait_timeout)?;
+        if self.core.is_producer() { Err(Error::ProducerWaits.into()) } else { Ok((sequence, timeout)) }
+    }
+
+    pub fn listeners(&self) -> &PyOnceLock<Py<PyAny>> {
+        &self.listeners
+    }
+
     /// The one Python object of the latest publication, if that is newer than `sequence`.
-    fn newer<'py>(&self, py: Python<'py>, sequence: Option<u64>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    pub fn newer<'py>(&self, py: Python<'py>, sequence: Option<u64>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let pool = self.core.publisher().pool();
         if pool.has_unreaped() {
             pool.reap_rest(drop);
@@ -177,6 +199,7 @@ impl Engine {
                 memory: class("EngineMemory")?,
             },
             has_large_frames,
+            listeners: PyOnceLock::new(),
         };
         self.0.set(inner).map_err(|_| PyRuntimeError::new_err("Engine.__init__() was called twice"))
     }
@@ -267,11 +290,7 @@ impl Engine {
         timeout: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let this = self.ready()?;
-        let sequence = last_sequence(sequence)?;
-        let timeout = timeout.map_or(Ok(None), wait_timeout)?;
-        if this.core.is_producer() {
-            return Err(Error::ProducerWaits.into());
-        }
+        let (sequence, timeout) = this.wait_arguments(sequence, timeout)?;
         if let Some(snapshot) = this.newer(py, sequence)? {
             return Ok(snapshot);
         }
@@ -293,6 +312,63 @@ impl Engine {
                 return Ok(this.newer(py, sequence)?.unwrap_or_else(|| py.None().into_bound(py)));
             }
         }
+    }
+
+    /// As `wait_for_newer()`, for the event loop of asyncio: `await engine.wait_for_newer_async(sequence)`.
+    ///
+    /// Nothing but the awaiting task waits, whatever the number of tasks, loops and threads, and no thread is
+    /// started for it. Other tasks run at least once, also if there is something newer already. Cancelling the
+    /// task ends the wait at once.
+    ///
+    /// Parameters
+    /// ----------
+    /// sequence : int or None
+    ///     What was seen last; None waits for any.
+    /// timeout : float or None, default None
+    ///     Seconds; None and infinity wait for ever, 0 looks once.
+    ///
+    /// Returns
+    /// -------
+    /// Snapshot or None
+    ///     None only if nothing newer was there when the time was up. `stop()` and `reset()` do not end a
+    ///     wait.
+    ///
+    /// Raises
+    /// ------
+    /// RuntimeError
+    ///     Awaited on the producer's thread, or by something else than a task of asyncio.
+    /// TypeError
+    ///     `sequence` is not an integer, or `timeout` is not a real number (bools are neither).
+    /// ValueError
+    ///     `sequence` is negative, or `timeout` is negative or NaN.
+    /// OSError
+    ///     The loop's first waiter could not have the two sockets it needs.
+    ///
+    /// All of them are raised by the `await`, not by the call.
+    #[pyo3(signature = (sequence, *, timeout = None))]
+    fn wait_for_newer_async<'py>(
+        slf: &Bound<'py, Self>,
+        sequence: &Bound<'py, PyAny>,
+        timeout: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        aio::python(py)?.call_method1(intern!(py, "wait_for_newer_async"), (slf, sequence, timeout))
+    }
+
+    /// The latest snapshot, again and again: `async for snapshot in engine.snapshots()`.
+    ///
+    /// Starts with the latest there is, if any, then waits for newer ones. Whoever is slower than the producer
+    /// skips what was published meanwhile. It does not end by itself, nor by `stop()` or `reset()`; `break` or
+    /// cancelling the task ends it, and leaves nothing to be closed.
+    ///
+    /// Returns
+    /// -------
+    /// AsyncIterator[Snapshot]
+    ///     Each has a greater `meta.sequence` than the one before. Its steps raise as
+    ///     `wait_for_newer_async()` does.
+    fn snapshots<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        aio::python(py)?.call_method1(intern!(py, "Snapshots"), (slf,))
     }
 
     /// Lets `ingest()` work again after `stop()`. Nothing is published or cleared.

@@ -4,6 +4,7 @@
 //! Python (dataclasses, the kernel protocol, readers, the command line) is in `python/frames2py`.
 
 mod accumulator;
+mod aio;
 mod array;
 mod custom;
 mod engine;
@@ -51,6 +52,8 @@ mod _core {
 
     #[pymodule_export]
     use super::accumulator::Accumulator;
+    #[pymodule_export]
+    use super::aio::{Alarm, listeners, newer, wait_arguments};
     #[pymodule_export]
     use super::array::{WritableFrame, new_frame};
     #[pymodule_export]

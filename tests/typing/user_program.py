@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -93,6 +96,15 @@ def publish_something() -> Snapshot | None:
     return latest
 
 
+async def watch(engine: Engine) -> Snapshot | None:
+    snapshots: AsyncIterator[Snapshot] = engine.snapshots()
+    async for snapshot in snapshots:
+        newer: Snapshot | None = await engine.wait_for_newer_async(snapshot.meta.sequence, timeout=0.0)
+        assert newer is None
+        return await engine.wait_for_newer_async(None)
+    return None
+
+
 def main() -> None:
     events: NDArray[np.void] = np.zeros(5, dtype=EVENT_DTYPE)
     for kernel in all_kernels():
@@ -118,6 +130,8 @@ def main() -> None:
         assert stats.snapshots_published == 1 and stats.events_out_of_bounds == 0 and stats.uptime_ns > 0
         assert copied.shape == snapshot.frame.shape
         assert by_hand(kernel, events).shape == copied.shape
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(asyncio.run, watch(engine)).result() is snapshot
         engine.stop()
         engine.reset()
         engine.start()
