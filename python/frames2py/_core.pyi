@@ -1,7 +1,8 @@
 """The compiled half of frames2py. Not public: use the names in ``frames2py``."""
 
 import os
-from typing import Any, final
+from types import TracebackType
+from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +10,7 @@ from typing_extensions import disjoint_base
 
 from ._events import EventArray
 from ._types import EngineMemory, EngineStats, Snapshot
+from .adapters._reader import PathArg, Reader
 from .kernels._protocol import Kernel
 
 __all__ = [
@@ -17,6 +19,7 @@ __all__ = [
     "EvtReader",
     "KernelState",
     "NativeKernel",
+    "Playback",
     "WritableFrame",
     "__version__",
     "debug_build",
@@ -50,6 +53,9 @@ class Engine:
         guard: bool = False,
     ) -> None: ...
     def ingest(self, events: EventArray) -> None: ...
+    def play(
+        self, reader_or_path: PathArg | Reader, *, speed: float | None = None, loop: bool = False
+    ) -> Playback: ...
     def snapshot(self) -> Snapshot | None: ...
     def wait_for_newer(self, sequence: int | None, *, timeout: float | None = None) -> Snapshot | None: ...
     def start(self) -> None: ...
@@ -100,6 +106,29 @@ class NativeKernel:
     def read(self, state: KernelState, out: NDArray[Any], watermark: int | None) -> None: ...
     def close_window(self, state: KernelState) -> None: ...
     def reset(self, state: KernelState) -> None: ...
+
+@final
+class Playback:
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def stop(self) -> None: ...
+    def join(self, timeout: float | None = None) -> bool: ...
+    @property
+    def finished(self) -> bool: ...
+    @property
+    def paused(self) -> bool: ...
+    @property
+    def position_us(self) -> int | None: ...
+    @property
+    def events(self) -> int: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None: ...
 
 @final
 class WritableFrame:
