@@ -528,3 +528,379 @@ impl Pace {
         began + Duration::from_nanos(nanos as u64)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::Event;
+    use crate::geometry::SensorSize;
+    use crate::kernels::Config;
+    use std::sync::mpsc;
+
+    /// What a source does when it is asked, step by step; then the end.
+    enum Step {
+        Batch(Vec<u64>),
+        NotYet,
+        NeverAnything,
+        Fail(&'static str),
+        Panic,
+        /// Waits for the other side to send something.
+        Wait(mpsc::Receiver<()>),
+    }
+
+    struct Script {
+        steps: Vec<Step>,
+        at: usize,
+    }
+
+    fn records(times: &[u64]) -> Vec<Record> {
+        times.iter().map(|&t| Event { t, x: (t % 4) as u16, y: 0, p: 1 }.to_record()).collect()
+    }
+
+    impl Source for Script {
+        fn next(&mut self, batch: &mut Vec<Record>) -> Result<More, codec::Error> {
+            let Some(step) = self.steps.get(self.at) else {
+                return Ok(More::End);
+            };
+            self.at += usize::from(!matches!(step, Step::NeverAnything));
+            match step {
+                Step::Batch(times) => batch.extend(records(times)),
+                Step::NotYet | Step::NeverAnything => return Ok(More::NotYet),
+                Step::Fail(text) => return Err(codec::Error::Malformed((*text).into())),
+                Step::Panic => panic!("out of {}", "luck"),
+                Step::Wait(other) => {
+                    let _ = other.recv();
+                    return Ok(More::NotYet);
+                }
+            }
+            Ok(More::Batch)
+        }
+
+        fn restart(&mut self) -> Result<(), codec::Error> {
+            self.at = 0;
+            Ok(())
+        }
+    }
+
+    fn engine(kernel: Config) -> Arc<Engine<()>> {
+        let sensor = SensorSize::new(4, 1).unwrap();
+        Arc::new(Engine::new(sensor, kernel.build(sensor).unwrap(), Duration::ZERO, 4).unwrap())
+    }
+
+    fn play_with(
+        engine: &Arc<Engine<()>>,
+        steps: Vec<Step>,
+        options: Options,
+        ingest: Ingest<()>,
+        report: impl FnOnce(Failure) + Send + 'static,
+    ) -> Result<Playback> {
+        let mut session = engine.session("play", Mutex::lock).unwrap();
+        start(engine, &mut session, || Ok(Box::new(Script { steps, at: 0 })), options, ingest, report)
+    }
+
+    fn play(engine: &Arc<Engine<()>>, steps: Vec<Step>, options: Options) -> Result<Playback> {
+        play_with(engine, steps, options, Box::new(ingest), |failure| panic!("nobody asked for {failure}"))
+    }
+
+    /// An `ingest` that sends the times of each piece.
+    fn told() -> (Ingest<()>, mpsc::Receiver<Vec<u64>>) {
+        let (tell, told) = mpsc::channel();
+        let ingest: Ingest<()> = Box::new(move |engine, piece| {
+            tell.send(piece.iter().map(|record| Event::from_record(record).t).collect()).unwrap();
+            ingest(engine, piece)
+        });
+        (ingest, told)
+    }
+
+    fn counts(engine: &Engine<()>) -> Vec<u32> {
+        engine.publisher().pool().read().unwrap().content().frame.as_slice().to_vec()
+    }
+
+    fn from_here(engine: &Engine<()>) -> Result<(), Error> {
+        engine.session("ingest", Mutex::lock)?.ingest(Events::packed(&[])).map(drop)
+    }
+
+    #[test]
+    fn a_batch_is_a_call_and_all_of_them_are_made() {
+        let engine = engine(Config::EventCount);
+        let (ingest, pieces) = told();
+        let steps = vec![Step::NotYet, Step::Batch(vec![1, 2, 5]), Step::NotYet, Step::Batch(vec![3])];
+        let playback = play_with(&engine, steps, Options::default(), ingest, drop).unwrap();
+        assert!(playback.wait_finished(None) && playback.wait_idle(None));
+        assert!(playback.take_failure().is_none());
+        assert_eq!(pieces.into_iter().collect::<Vec<_>>(), [vec![1, 2, 5], vec![3]]);
+        assert_eq!((playback.events(), playback.position()), (4, Some(5)));
+        assert_eq!(counts(&engine), [0, 0, 0, 1]);
+        let stats = engine.stats();
+        assert_eq!((stats.events_ingested, stats.snapshots_published), (4, 2));
+    }
+
+    #[test]
+    fn it_is_the_producer_from_its_start_and_for_ever() {
+        let engine = engine(Config::EventCount);
+        let (go, wait) = mpsc::channel();
+        let (asked, answer) = mpsc::channel();
+        let on_its_thread: Ingest<()> = Box::new(move |engine, piece| {
+            asked.send((engine.is_producer(), engine.check_producer().is_ok())).unwrap();
+            ingest(engine, piece)
+        });
+        let steps = vec![Step::Wait(wait), Step::Batch(vec![1])];
+        let first = play_with(&engine, steps, Options::default(), on_its_thread, drop).unwrap();
+        assert!(matches!(from_here(&engine), Err(Error::PlaybackProduces)));
+        assert!(!engine.is_producer() && !first.is_own_thread());
+        let second = play(&engine, vec![Step::Panic], Options::default());
+        assert!(matches!(second, Err(Failure::Engine(Error::Playing))));
+        assert!(!first.wait_finished(Some(Instant::now())));
+        go.send(()).unwrap();
+        assert!(first.wait_finished(None));
+        assert_eq!(answer.recv(), Ok((true, true)));
+        assert!(matches!(from_here(&engine), Err(Error::PlaybackProduces)));
+        let third = play(&engine, vec![Step::Batch(vec![2])], Options::default()).unwrap();
+        assert!(third.wait_finished(None));
+        assert_eq!(engine.stats().events_ingested, 2);
+    }
+
+    #[test]
+    fn it_is_refused_where_a_thread_produces_and_what_fails_to_start_changes_nothing() {
+        let engine = engine(Config::EventCount);
+        let source = || Err(Failure::Source(codec::Error::Malformed("gone".into())));
+        let mut session = engine.session("play", Mutex::lock).unwrap();
+        let failed = start(&engine, &mut session, source, Options::default(), Box::new(ingest), drop);
+        assert_eq!(failed.err().unwrap().to_string(), "gone");
+        drop(session);
+        from_here(&engine).unwrap();
+        let refused = play(&engine, vec![Step::Panic], Options::default());
+        assert!(matches!(refused, Err(Failure::Engine(Error::ThreadProduces))));
+        from_here(&engine).unwrap();
+    }
+
+    #[test]
+    fn a_failure_comes_after_the_events_before_it_and_leaves_the_engine_free() {
+        let engine = engine(Config::EventCount);
+        let failing = [
+            (vec![Step::Batch(vec![1]), Step::Fail("torn"), Step::Batch(vec![2])], "torn"),
+            (vec![Step::Batch(vec![1]), Step::Panic, Step::Batch(vec![2])], "out of luck"),
+            (vec![Step::Batch(vec![1]), Step::Batch(vec![3, 1 << 63])], "2**63"),
+        ];
+        for (round, (steps, text)) in (1..).zip(failing) {
+            let playback = play(&engine, steps, Options::default()).unwrap();
+            assert!(playback.wait_finished(None));
+            let failure = playback.take_failure().unwrap();
+            assert!(failure.to_string().contains(text), "{failure}");
+            assert!(playback.take_failure().is_none());
+            assert_eq!((playback.events(), playback.position()), (1, Some(1)));
+            assert_eq!(engine.stats().events_ingested, round);
+        }
+    }
+
+    #[test]
+    fn a_failure_is_told_once_to_whoever_is_left() {
+        let engine = engine(Config::EventCount);
+        let (go, wait) = mpsc::channel();
+        let (tell, told) = mpsc::channel();
+        let report = move |failure: Failure| tell.send(failure.to_string()).unwrap();
+        let steps = vec![Step::Wait(wait), Step::Fail("torn")];
+        let playback = play_with(&engine, steps, Options::default(), Box::new(ingest), report).unwrap();
+        assert!(playback.abandon().is_none());
+        go.send(()).unwrap();
+        assert_eq!(told.recv().unwrap(), "torn");
+        assert!(playback.wait_finished(None) && playback.take_failure().is_none());
+
+        let playback = play(&engine, vec![Step::Fail("torn")], Options::default()).unwrap();
+        assert!(playback.wait_finished(None));
+        assert_eq!(playback.abandon().unwrap().to_string(), "torn");
+
+        let (go, wait) = mpsc::channel();
+        let playback = play(&engine, vec![Step::Wait(wait), Step::Fail("torn")], Options::default()).unwrap();
+        playback.abandon();
+        playback.silence();
+        go.send(()).unwrap();
+        assert!(playback.wait_finished(None));
+    }
+
+    #[test]
+    fn nothing_is_handed_over_while_paused_and_all_of_it_after() {
+        let engine = engine(Config::EventCount);
+        let (go, wait) = mpsc::channel();
+        let (ingest, pieces) = told();
+        let steps = vec![Step::Wait(wait), Step::Batch(vec![1]), Step::Batch(vec![2])];
+        let playback = play_with(&engine, steps, Options::default(), ingest, drop).unwrap();
+        playback.pause();
+        playback.pause();
+        assert!(playback.is_paused() && playback.wait_idle(None));
+        go.send(()).unwrap();
+        assert!(pieces.recv_timeout(Duration::from_millis(50)).is_err());
+        assert!(!playback.wait_finished(Some(Instant::now())));
+        playback.resume();
+        assert!(!playback.is_paused());
+        assert_eq!(pieces.into_iter().collect::<Vec<_>>(), [[1], [2]]);
+        assert!(playback.wait_finished(None));
+        playback.pause();
+        assert!(!playback.is_paused());
+    }
+
+    #[test]
+    fn it_stops_wherever_it_waits() {
+        let paced = Options { speed: Some(1e-3), ..Options::default() };
+        for (pause, options) in [(true, Options::default()), (false, paced)] {
+            let engine = engine(Config::EventCount);
+            let (ingest, pieces) = told();
+            let (go, wait) = mpsc::channel();
+            let steps = vec![Step::Batch(vec![0]), Step::Wait(wait), Step::Batch(vec![1 << 40])];
+            let playback = play_with(&engine, steps, options, ingest, drop).unwrap();
+            assert_eq!(pieces.recv().unwrap(), [0]);
+            if pause {
+                playback.pause();
+            }
+            go.send(()).unwrap();
+            playback.stop();
+            assert!(playback.wait_finished(None) && playback.take_failure().is_none());
+            assert!(pieces.recv().is_err());
+            assert!(!playback.is_paused());
+        }
+        let engine = engine(Config::EventCount);
+        let playback = play(&engine, vec![Step::NeverAnything], Options::default()).unwrap();
+        playback.stop();
+        assert!(playback.wait_finished(None) && playback.take_failure().is_none());
+    }
+
+    #[test]
+    fn a_repeated_recording_starts_over_each_time_and_ends_if_it_is_empty() {
+        let engine = engine(Config::TimeSurface);
+        let (tell, told) = mpsc::channel();
+        let seen: Ingest<()> = Box::new(move |engine, piece| {
+            ingest(engine, piece)?;
+            let visit = engine.publisher().pool().read().unwrap();
+            tell.send((visit.content().frame.as_slice::<u64>().to_vec(), visit.content().watermark)).unwrap();
+            Ok(())
+        });
+        let repeat = Options { repeat: true, ..Options::default() };
+        let steps = vec![Step::Batch(vec![5, 9]), Step::Batch(vec![8])];
+        let playback = play_with(&engine, steps, repeat, seen, drop).unwrap();
+        for _ in 0..3 {
+            assert_eq!(told.recv().unwrap(), (vec![0, 9, 0, 0], Some(9)));
+            assert_eq!(told.recv().unwrap(), (vec![8, 9, 0, 0], Some(9)));
+        }
+        playback.stop();
+        assert!(playback.wait_finished(None));
+        assert_eq!(engine.stats().events_ingested, playback.events());
+        let publications = engine.publisher().pool().latest_sequence();
+        assert_eq!(engine.stats().snapshots_published, publications);
+
+        let playback = play(&engine, vec![Step::NotYet], repeat).unwrap();
+        assert!(playback.wait_finished(None));
+        assert_eq!((playback.events(), playback.position()), (0, None));
+    }
+
+    #[test]
+    fn the_clock_stands_still_while_paused() {
+        let origin = Instant::now();
+        let at = |ms| origin + Duration::from_millis(ms);
+        let mut state = State {
+            stop: false,
+            busy: false,
+            finished: false,
+            abandoned: false,
+            waiting_for_idle: 0,
+            paused_at: None,
+            paused_for: Duration::ZERO,
+            failure: None,
+        };
+        assert_eq!(state.played(origin, at(7)), Duration::from_millis(7));
+        state.paused_at = Some(at(10));
+        assert_eq!(state.played(origin, at(25)), Duration::from_millis(10));
+        (state.paused_at, state.paused_for) = (None, Duration::from_millis(20));
+        assert_eq!(state.played(origin, at(31)), Duration::from_millis(11));
+        state.paused_at = Some(at(40));
+        assert_eq!(state.played(origin, at(90)), Duration::from_millis(20));
+    }
+
+    #[test]
+    fn it_is_never_early() {
+        let engine = engine(Config::EventCount);
+        let options = Options { speed: Some(2.0), ..Options::default() };
+        let began = Instant::now();
+        let steps = vec![Step::Batch(vec![1000, 31_000]), Step::Batch(vec![500, 41_000])];
+        let playback = play(&engine, steps, options).unwrap();
+        assert!(playback.wait_finished(None));
+        assert!(began.elapsed() >= Duration::from_millis(20));
+        assert_eq!(engine.stats().events_ingested, 4);
+    }
+
+    /// The pieces of some batches with the time each is due, in ns after the first was reached.
+    fn pieces(options: Options, batches: &[&[u64]]) -> Vec<(Vec<u64>, u128)> {
+        let mut pace = Pace::new(options);
+        let mut found = Vec::new();
+        for times in batches {
+            let (mut times, records) = (*times, records(times));
+            let mut rest = &records[..];
+            while !rest.is_empty() {
+                let n = pace.next_piece(rest);
+                let due = pace.due(|| Duration::from_secs(100));
+                rest = &rest[n..];
+                let piece;
+                (piece, times) = times.split_at(n);
+                found.push((piece.to_vec(), due.saturating_sub(Duration::from_secs(100)).as_nanos()));
+            }
+        }
+        found
+    }
+
+    fn at_speed(speed: f64) -> Options {
+        Options { speed: Some(speed), ..Options::default() }
+    }
+
+    #[test]
+    fn a_batch_is_cut_where_5_ms_are_full() {
+        let batch = [1000, 3000, 5999, 6000, 6001, 10_999, 11_000, 99_000];
+        assert_eq!(
+            pieces(at_speed(1.0), &[&batch]),
+            [
+                (vec![1000, 3000, 5999], 4_999_000),
+                (vec![6000, 6001, 10_999], 9_999_000),
+                (vec![11_000], 10_000_000),
+                (vec![99_000], 98_000_000),
+            ]
+        );
+        // Twice as fast: 10 ms of the recording are 5 ms of playing.
+        assert_eq!(
+            pieces(at_speed(2.0), &[&batch[..6], &batch[6..]]),
+            [(batch[..6].to_vec(), 4_999_500), (vec![11_000], 5_000_000), (vec![99_000], 49_000_000),]
+        );
+        let whole = Options { whole_batches: true, ..at_speed(1.0) };
+        assert_eq!(pieces(whole, &[&batch]), [(batch.to_vec(), 98_000_000)]);
+        assert_eq!(pieces(Options::default(), &[&batch[..2]])[0].0, batch[..2]);
+    }
+
+    #[test]
+    fn times_that_step_back_stay_with_their_neighbours_and_are_due_at_once() {
+        let batches: [&[u64]; 3] = [&[1000, 900, 2000], &[10, 20, 30], &[1999, 7000, 15, 12_500]];
+        assert_eq!(
+            pieces(at_speed(1.0), &batches),
+            [
+                (vec![1000, 900, 2000], 1_100_000),
+                (vec![10, 20, 30], 1_100_000),
+                (vec![1999], 1_100_000),
+                (vec![7000, 15], 6_100_000),
+                (vec![12_500], 11_600_000),
+            ]
+        );
+        // The clock starts anew right after the start: the playback does not wait for it to catch up.
+        assert_eq!(
+            pieces(at_speed(1.0), &[&[900_000, 1, 2, 900_100]]),
+            [(vec![900_000], 0), (vec![1, 2, 900_100], 100_000)]
+        );
+    }
+
+    #[test]
+    fn a_speed_that_no_recording_has_does_no_harm() {
+        let batch: [u64; 3] = [0, 1, (1 << 63) - 1];
+        let slow = pieces(at_speed(f64::MIN_POSITIVE), &[&batch]);
+        assert_eq!(
+            slow.iter().map(|(_, due)| *due).collect::<Vec<_>>(),
+            [0, 10_u128.pow(18), 10_u128.pow(18)]
+        );
+        let fast = pieces(at_speed(f64::MAX), &[&batch]);
+        assert_eq!(fast, [(batch.to_vec(), 1)]);
+    }
+}
