@@ -584,7 +584,8 @@ mod tests {
 
     fn engine(kernel: Config) -> Arc<Engine<()>> {
         let sensor = SensorSize::new(4, 1).unwrap();
-        Arc::new(Engine::new(sensor, kernel.build(sensor).unwrap(), Duration::ZERO, 4).unwrap())
+        let options = crate::engine::Options { interval: Duration::ZERO, ..Default::default() };
+        Arc::new(Engine::new(sensor, kernel.build(sensor).unwrap(), options).unwrap())
     }
 
     fn play_with(

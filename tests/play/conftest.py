@@ -15,7 +15,7 @@ Write = Callable[..., Path]
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """``write(events, geometry="4x3", tail=b"")`` is the path of an EVT 2.0 file of these ``(t, x, y, p)``."""
+    """``write(events, geometry="4x3", tail=b"")`` is an EVT 2.0 file of these ``(t, x, y, p)``."""
     numbers = itertools.count()
 
     def write(events: Iterable[Event], geometry: str | None = "4x3", tail: bytes = b"") -> Path:

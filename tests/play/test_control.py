@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import os
@@ -10,6 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -206,26 +208,19 @@ def test_a_timeout_may_be_of_any_real_type_and_size(write, timeout):
 
 def test_many_threads_may_join(write, write_broken):
     engine = Engine((4, 3))
-    for path, good in ((write(EVENTS), True), (write_broken(), False)):
-        playback = engine.play(path, speed=1)
-        found: list[object] = []
 
-        def join(playback: Playback = playback, found: list[object] = found) -> None:
-            try:
-                found.append(playback.join())
-            except ValueError as error:
-                found.append(error)
+    def join(playback: Playback) -> object:
+        try:
+            return playback.join()
+        except ValueError as error:
+            return error
 
-        threads = [threading.Thread(target=join) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if good:
-            assert found == [True] * 8
-        else:
-            assert len(found) == 8 and isinstance(found[0], ValueError)
-            assert all(error is found[0] for error in found)
+    with ThreadPoolExecutor(8) as pool:
+        playback = engine.play(write(EVENTS), speed=1)
+        assert list(pool.map(join, [playback] * 8)) == [True] * 8
+        playback = engine.play(write_broken(), speed=1)
+        first, *others = pool.map(join, [playback] * 8)
+        assert isinstance(first, ValueError) and all(error is first for error in others)
 
 
 # Who keeps whom
@@ -262,10 +257,8 @@ def test_it_ends_with_the_last_reference_and_lets_go_of_its_file(write):
     def is_open() -> bool:
         found = []
         for number in os.listdir("/proc/self/fd"):
-            try:
+            with contextlib.suppress(OSError):
                 found.append(os.readlink(f"/proc/self/fd/{number}"))
-            except OSError:
-                pass
         return str(path) in found
 
     engine = Engine((4, 3), snapshot_interval_ms=0)
@@ -289,8 +282,8 @@ def test_an_error_that_nobody_can_ask_for_is_not_lost(write_broken, monkeypatch,
     monkeypatch.setattr(sys, "unraisablehook", lambda args: told.append((args.exc_type, str(args.exc_value))))
     engine = Engine((4, 3))
     playback = engine.play(write_broken(), speed=1)
-    if not drop_first:
-        until(lambda: playback.finished)
+    while not drop_first and not playback.finished:
+        time.sleep(0.001)
     del playback
     gc.collect()
     until(lambda: bool(told))

@@ -171,8 +171,8 @@ def test_contention_with_every_other_call_ends_in_no_deadlock(write):
                 (engine.reset,),
                 (playback.pause, playback.resume),
                 (contend, lambda: engine.stats),
-                (lambda: engine.wait_for_newer(10**9, timeout=0.001),),  # noqa: PT018
-                (lambda: playback.join(0.001),),  # noqa: B023
+                (lambda: engine.wait_for_newer(10**9, timeout=0.001),),
+                (lambda: playback.join(0.001),),
                 (gc.collect,),
             ]
             threads = [threading.Thread(target=repeat, args=group) for group in groups]

@@ -101,7 +101,9 @@ class Reader:
         """Use the reader up for a playback, which reads what is returned in batches of that size."""
         native = getattr(self._source, "native", None)
         if native is None:
-            raise TypeError(f"{self._format} cannot be played; iterate over the reader and ingest() its batches")
+            raise TypeError(
+                f"{self._format} cannot be played; iterate over the reader and ingest() its batches"
+            )
         self._use_up()
         return native, self._batch_size
 
