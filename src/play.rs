@@ -473,6 +473,22 @@ impl<V: View> Player<'_, V> {
     }
 }
 
+fn time(record: &Record) -> u64 {
+    u64::from_le_bytes(*record.first_chunk().expect("a record is longer than its time"))
+}
+
+/// The largest time. Several at once, as each would otherwise wait for the one before.
+fn largest(records: &[Record]) -> u64 {
+    let (eights, rest) = records.as_chunks::<8>();
+    let mut lanes = [0; 8];
+    for eight in eights {
+        for (lane, record) in lanes.iter_mut().zip(eight) {
+            *lane = time(record).max(*lane);
+        }
+    }
+    rest.iter().map(time).chain(lanes).fold(0, u64::max)
+}
+
 /// Where a playback is in its recording, and when what is due.
 struct Pace {
     speed: Option<f64>,
@@ -496,24 +512,17 @@ impl Pace {
 
     /// How many of the records, at least one, are the next piece.
     fn next_piece(&mut self, records: &[Record]) -> usize {
-        let time = |record: &Record| u64::from_le_bytes(*record.first_chunk().expect("a record is longer"));
-        let Some(span) = self.span else {
-            self.newest = records.iter().map(time).fold(self.newest, u64::max);
-            if self.began.is_none() && self.speed.is_some() {
-                self.oldest = records.iter().map(time).fold(self.oldest, u64::min);
-            }
-            return records.len();
-        };
-        let first = self.newest.max(time(&records[0]));
-        let end = first.saturating_add(span);
-        // Playing begins to count at the oldest of the first piece. What is much older than the first event belongs to
-        // another time: with it in, all stood still until it is made up for.
-        let start = if self.began.is_none() { first.saturating_sub(span - 1) } else { 0 };
-        let len = 1 + records[1..].iter().take_while(|r| (start..end).contains(&time(r))).count();
-        let piece = records[..len].iter().map(time);
-        self.newest = piece.clone().fold(first, u64::max);
-        if self.began.is_none() {
-            self.oldest = piece.fold(self.oldest, u64::min);
+        let len = self.span.map_or(records.len(), |span| {
+            let first = self.newest.max(time(&records[0]));
+            let end = first.saturating_add(span);
+            // Playing begins to count at the oldest of the first piece. What is much older than the first event belongs
+            // to another time: with it in, all stood still until it is made up for.
+            let start = if self.began.is_none() { first.saturating_sub(span - 1) } else { 0 };
+            1 + records[1..].iter().take_while(|record| (start..end).contains(&time(record))).count()
+        });
+        self.newest = largest(&records[..len]).max(self.newest);
+        if self.speed.is_some() && self.began.is_none() {
+            self.oldest = records[..len].iter().map(time).fold(self.oldest, u64::min);
         }
         len
     }

@@ -371,9 +371,11 @@ def test_what_is_wrong_with_the_file_comes_from_join_each_time_after_the_events_
 
 def test_leaving_the_block_raises_what_went_wrong(write_broken):
     engine = Engine((4, 3))
-    with pytest.raises(ValueError, match="65535"), engine.play(write_broken()) as playback:
-        while not playback.finished:
-            engine.wait_for_newer(10**9, timeout=0.001)
+    playback = engine.play(write_broken())
+    while not playback.finished:
+        engine.wait_for_newer(10**9, timeout=0.001)
+    with pytest.raises(ValueError, match="65535"), playback as same:
+        assert same is playback
 
 
 def test_the_blocks_own_error_is_the_one_raised(write):
