@@ -109,7 +109,6 @@ def test_exit_while_daemon_threads_do_all_kinds_of_things(write):
         lambda: playback.join(0.001),
         lambda: (playback.pause(), playback.resume()),
         lambda: engine.wait_for_newer(None),
-        engine.reset,
     ):
         threading.Thread(target=forever, args=(call,), daemon=True).start()
     inside.wait()
