@@ -1,9 +1,12 @@
 //! `frames2py.Playback`, and what `Engine.play()` does.
 //!
-//! The playback's thread attaches to the interpreter for a Python kernel, and to report a failure nobody asks for. It
-//! attaches before it takes the engine's lock, as other threads do, and only between `admit` and `done`: so at exit it is
-//! enough to stop playbacks and wait until they are idle, and no thread is left that could want an interpreter which is
-//! going away.
+//! The playback's thread attaches to the interpreter for a Python kernel, and to report a failure nobody asks for.
+//!
+//! It may do so while it holds the engine's lock, as nobody who is attached waits for that lock: whoever has to wait lets
+//! go of the interpreter first.
+//!
+//! It does so only between `admit` and `done`. So at exit it is enough to stop playbacks and to wait until they are idle:
+//! no thread is left that could want an interpreter which is going away.
 
 use super::engine::{self, Engine, Inner, SIGNAL_CHECK, flag, is_main_thread};
 use super::evt::{self, EvtReader};
