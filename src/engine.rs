@@ -6,7 +6,7 @@
 use crate::accumulator::Accumulator;
 use crate::error::{Error, Result};
 use crate::event::Events;
-use crate::exclusive::{Cell, Exclusive, Held, NOBODY, thread_token};
+use crate::exclusive::{Cell, Exclusive, Held, NOBODY, new_token, thread_token};
 use crate::geometry::SensorSize;
 use crate::kernels::Kernel;
 use crate::publish::{
@@ -68,6 +68,9 @@ impl Counters {
     }
 }
 
+/// The bit of the tokens that threads of playbacks have.
+const PLAYBACK: u64 = 1 << 63;
+
 /// What the lock protects.
 pub struct State<V: View> {
     accumulator: Accumulator,
@@ -101,7 +104,9 @@ impl Default for Options {
 /// See the module's description. `V` is what readers keep with a publication.
 pub struct Engine<V: View> {
     state: Exclusive<State<V>>,
+    /// The token of the producer's thread, with `PLAYBACK` if that is a playback's.
     producer: AtomicU64,
+    playing: AtomicBool,
     running: AtomicBool,
     publisher: Publisher<V>,
     counters: Counters,
@@ -132,6 +137,7 @@ impl<V: View> Engine<V> {
         Ok(Self {
             state: Exclusive::new(state),
             producer: AtomicU64::new(NOBODY),
+            playing: AtomicBool::new(false),
             running: AtomicBool::new(true),
             publisher,
             counters: Counters::default(),
@@ -193,8 +199,29 @@ impl<V: View> Engine<V> {
     /// Refuses every thread but the producer. Says nothing before there is one.
     pub fn check_producer(&self) -> Result<()> {
         // A thread always sees its own store, so the producer cannot be refused by mistake.
+        match self.producer.load(Ordering::Relaxed) {
+            NOBODY => Ok(()),
+            producer if producer == thread_token() => Ok(()),
+            producer if producer & PLAYBACK != 0 => Err(Error::PlaybackProduces),
+            _ => Err(Error::NotProducer),
+        }
+    }
+
+    /// Refuses a playback while there is one, and where a thread is the producer.
+    pub fn check_playable(&self) -> Result<()> {
         let producer = self.producer.load(Ordering::Relaxed);
-        if producer == NOBODY || producer == thread_token() { Ok(()) } else { Err(Error::NotProducer) }
+        if producer != NOBODY && producer & PLAYBACK == 0 {
+            Err(Error::ThreadProduces)
+        } else if self.playing.load(Ordering::Acquire) {
+            Err(Error::Playing)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Lets another playback begin. The one that ended stays the producer until then.
+    pub fn end_playback(&self) {
+        self.playing.store(false, Ordering::Release);
     }
 
     /// Takes the engine's lock (see [`Exclusive::hold`]).
@@ -234,6 +261,33 @@ impl<V: View> Session<'_, V> {
             self.engine.producer.store(thread_token(), Ordering::Relaxed);
         }
         Ok(stopped)
+    }
+
+    /// Makes a playback the producer. `start` is given the token that its thread is to adopt; if it fails nothing has
+    /// changed.
+    pub fn begin_playback<R, E: From<Error>>(
+        &mut self,
+        start: impl FnOnce(u64) -> std::result::Result<R, E>,
+    ) -> std::result::Result<R, E> {
+        let engine = self.engine;
+        engine.check_playable()?;
+        let token = new_token() | PLAYBACK;
+        let before = engine.producer.swap(token, Ordering::Relaxed);
+        engine.playing.store(true, Ordering::Relaxed);
+        start(token).inspect_err(|_| {
+            engine.playing.store(false, Ordering::Relaxed);
+            engine.producer.store(before, Ordering::Relaxed);
+        })
+    }
+
+    /// Kernel and watermark back to those of a new engine; what was counted and published stays. For a source that
+    /// starts again.
+    pub fn rewind(&mut self) -> Result<()> {
+        self.state.guarded(|state| {
+            state.accumulator.reset()?;
+            state.pending = false;
+            Ok(())
+        })
     }
 
     /// Makes `ingest` work again.

@@ -38,6 +38,21 @@ pub enum Error {
          stays the only one for the Engine's lifetime"
     )]
     NotProducer,
+    /// A thread called `ingest` on an engine that a playback produces for.
+    #[error(
+        "ingest() was called on an Engine that play() was called on: its playbacks stay its producer \
+         for the Engine's lifetime"
+    )]
+    PlaybackProduces,
+    /// A playback was asked of an engine that has a thread for a producer.
+    #[error(
+        "play() needs an Engine without another producer: a thread has called ingest() on this one and stays \
+         its producer for the Engine's lifetime"
+    )]
+    ThreadProduces,
+    /// A second playback was asked for.
+    #[error("play() was called while this Engine is playing: stop() and join() that playback first")]
+    Playing,
     /// The producer asked to wait for itself.
     #[error(
         "the producer's thread cannot wait for a newer snapshot: only it publishes, so it would wait for itself"

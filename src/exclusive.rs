@@ -2,19 +2,31 @@
 //! panic.
 
 use crate::error::{Error, Result, panic_text};
+use std::cell::Cell as ThreadCell;
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LockResult, Mutex, MutexGuard, PoisonError};
 
+thread_local! {
+    static TOKEN: ThreadCell<u64> = ThreadCell::new(new_token());
+}
+
 /// A number that this thread has and no other thread of the process ever had. (The system reuses its own
 /// thread ids.)
 pub fn thread_token() -> u64 {
+    TOKEN.with(ThreadCell::get)
+}
+
+/// A number that no thread has.
+pub fn new_token() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(NOBODY + 1);
-    thread_local! {
-        static TOKEN: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
-    }
-    TOKEN.with(|token| *token)
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Gives this thread, a new one, a token that was made for it.
+pub fn adopt_token(token: u64) {
+    TOKEN.set(token);
 }
 
 /// The token no thread has.

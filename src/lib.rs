@@ -13,6 +13,7 @@ pub mod event;
 pub mod exclusive;
 pub mod geometry;
 pub mod kernels;
+pub mod play;
 pub mod publish;
 pub mod signal;
 

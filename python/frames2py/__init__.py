@@ -4,7 +4,7 @@ One thread ingests events, a kernel accumulates them, the engine publishes immut
 of threads read the latest one without waiting and without making the producer wait."""
 
 from . import _core, kernels, publish
-from ._core import Accumulator, Engine, __version__
+from ._core import Accumulator, Engine, Playback, __version__
 from ._events import EVENT_DTYPE
 from ._types import EngineMemory, EngineStats, SnapshotMeta
 from .kernels import (
@@ -25,6 +25,7 @@ __all__ = [
     "EngineStats",
     "EventCount",
     "ExpDecay",
+    "Playback",
     "Polarity",
     "SnapshotMeta",
     "StackedHistogram",

@@ -2,7 +2,8 @@
 
 import os
 from collections.abc import AsyncIterator, Callable
-from typing import Any, TypeVar, final
+from types import TracebackType
+from typing import Any, Self, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from typing_extensions import disjoint_base
 
 from ._events import EventArray
 from ._types import EngineMemory, EngineStats, Snapshot
+from .adapters._reader import PathArg, Reader
 from .kernels._protocol import Kernel
 
 __all__ = [
@@ -19,6 +21,7 @@ __all__ = [
     "EvtReader",
     "KernelState",
     "NativeKernel",
+    "Playback",
     "WritableFrame",
     "__version__",
     "debug_build",
@@ -65,6 +68,9 @@ class Engine:
         guard: bool = False,
     ) -> None: ...
     def ingest(self, events: EventArray) -> None: ...
+    def play(
+        self, reader_or_path: PathArg | Reader, *, speed: float | None = None, loop: bool = False
+    ) -> Playback: ...
     def snapshot(self) -> Snapshot | None: ...
     def wait_for_newer(self, sequence: int | None, *, timeout: float | None = None) -> Snapshot | None: ...
     async def wait_for_newer_async(
@@ -119,6 +125,29 @@ class NativeKernel:
     def read(self, state: KernelState, out: NDArray[Any], watermark: int | None) -> None: ...
     def close_window(self, state: KernelState) -> None: ...
     def reset(self, state: KernelState) -> None: ...
+
+@final
+class Playback:
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def stop(self) -> None: ...
+    def join(self, timeout: float | None = None) -> bool: ...
+    @property
+    def finished(self) -> bool: ...
+    @property
+    def paused(self) -> bool: ...
+    @property
+    def position_us(self) -> int | None: ...
+    @property
+    def events(self) -> int: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None: ...
 
 @final
 class WritableFrame:

@@ -7,11 +7,13 @@
 mod evt2;
 mod evt3;
 mod header;
+mod recording;
 mod stream;
 
 pub use evt2::Evt2Decoder;
 pub use evt3::Evt3Decoder;
 pub use header::{Header, HeaderReader, Version};
+pub use recording::{More, Recording};
 pub use stream::{Fill, Stream, reserve};
 
 /// An event as it lies in memory: little-endian `t` (8 bytes), `x` (2), `y` (2), `p` (1), no padding.

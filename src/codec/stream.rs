@@ -1,6 +1,6 @@
 //! A file's events, in batches, with bounded memory.
 
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 
 use super::{Decoder, Error, EventBuffer, Record};
 
@@ -97,6 +97,22 @@ impl<R: Read> Stream<R> {
                 Err(error) => self.error = Some(error.into()),
             }
         }
+    }
+}
+
+impl<R: Read + Seek> Stream<R> {
+    /// Starts again at the byte `start` of the input, with a decoder that has seen nothing.
+    ///
+    /// # Errors
+    /// The input cannot be read from there.
+    pub fn restart(&mut self, decoder: Box<dyn Decoder>, start: u64) -> Result<(), Error> {
+        self.input.seek(SeekFrom::Start(start))?;
+        self.decoder = decoder;
+        (self.fed, self.filled, self.moved) = (0, 0, 0);
+        self.events.clear();
+        self.error = None;
+        self.finished = false;
+        Ok(())
     }
 }
 

@@ -5,6 +5,7 @@ use super::array::FrameType;
 use super::custom::PythonKernel;
 use super::input::{self, Layouts, integer, real};
 use super::kernel::{self, Driven};
+use super::play::{self, Playback};
 use super::view::{SnapshotView, object_of};
 use crate::engine::{Engine as Core, Options};
 use crate::error::Error;
@@ -15,7 +16,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::{MutexExt, PyOnceLock};
 use pyo3::types::{PyBool, PyDict, PyTuple};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// From this many events on, a call lets go of the interpreter while it accumulates.
@@ -28,7 +29,7 @@ pub const DETACH_FROM: usize = 16_384;
 const DETACH_FROM_BYTES: usize = 1 << 20;
 
 /// How long a wait on the main thread sleeps before it looks for a signal to handle.
-const SIGNAL_CHECK: Duration = Duration::from_millis(20);
+pub const SIGNAL_CHECK: Duration = Duration::from_millis(20);
 
 /// Accumulates events on one thread and publishes snapshots that any thread reads.
 ///
@@ -62,14 +63,25 @@ pub struct Engine(OnceLock<Inner>);
 
 /// What `__init__` makes.
 pub struct Inner {
-    core: Core<SnapshotView>,
+    /// Shared with the thread of a playback.
+    pub(super) core: Arc<Core<SnapshotView>>,
     frame_type: FrameType,
-    python: Option<Arc<PythonKernel>>,
+    pub(super) python: Option<Arc<PythonKernel>>,
     layouts: Layouts,
     types: Types,
     has_large_frames: bool,
     /// See `aio.rs`. Refers to nothing that could refer back.
     listeners: PyOnceLock<Py<PyAny>>,
+    /// The last one, to be stopped with the Engine.
+    pub(super) playback: Mutex<Option<crate::play::Playback>>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(playback) = self.playback.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            playback.stop();
+        }
+    }
 }
 
 /// The dataclasses that readers are given.
@@ -188,7 +200,7 @@ impl Engine {
         let types = py.import("frames2py._types")?;
         let class = |name: &str| -> PyResult<Py<PyAny>> { Ok(types.getattr(name)?.unbind()) };
         let inner = Inner {
-            core: Core::new(sensor, kernel, options)?,
+            core: Arc::new(Core::new(sensor, kernel, options)?),
             frame_type,
             python,
             layouts: Layouts::new(py)?,
@@ -200,6 +212,7 @@ impl Engine {
             },
             has_large_frames,
             listeners: PyOnceLock::new(),
+            playback: Mutex::new(None),
         };
         self.0.set(inner).map_err(|_| PyRuntimeError::new_err("Engine.__init__() was called twice"))
     }
@@ -247,6 +260,63 @@ impl Engine {
         // Here, attached and outside the lock, Python objects may be freed.
         this.let_go(retired?);
         Ok(())
+    }
+
+    /// Plays a recording: decodes, accumulates and publishes on a native thread that does not need the interpreter.
+    ///
+    /// Playing is calling `ingest()` with the recording's events, batch by batch: the same frames at the same cadence,
+    /// counted in `stats`, passed by unseen while the Engine is stopped, nothing published at the end that is not
+    /// due (`stop()` does that). It makes the playback the producer: `ingest()` is then refused on every thread, for the
+    /// Engine's lifetime, and `wait_for_newer()` is allowed on every one. When a playback has ended, another can
+    /// begin. A custom kernel's methods are called on the playback's thread, attached to the interpreter.
+    ///
+    /// Parameters
+    /// ----------
+    /// reader_or_path : str, path-like or Reader
+    ///     A Prophesee RAW file (EVT 2.0 or 3.0), or what `frames2py.adapters.evt.open()` returned. A reader is used
+    ///     up, as by iterating over it, and its file is the playback's: closing the reader does not end it. A reader's
+    ///     `batch_size` is the number of events in each call; otherwise the sizes of calls are not defined.
+    /// speed : float or None, default None
+    ///     None plays as fast as possible. A number plays so many times as fast as recorded: each call is made when
+    ///     `(M - t0) / speed` µs have passed since the first, M being the largest timestamp so far and t0 the smallest
+    ///     of the first call. Calls span about 5 ms of the time they are played in, unless there is a `batch_size`.
+    /// loop : bool, default False
+    ///     Start again at the end, until `Playback.stop()`. Kernel state and watermark then start over, as by
+    ///     `reset()`, so that times may; counters and the published snapshot stay. Recorded times are not changed. A
+    ///     recording without events ends all the same.
+    ///
+    /// Returns
+    /// -------
+    /// Playback
+    ///     Pauses, resumes, stops and joins it. It goes on without that object; it ends when neither it nor the Engine is
+    ///     referred to any more, and with the interpreter.
+    ///
+    /// Raises
+    /// ------
+    /// RuntimeError
+    ///     A thread is the producer, this Engine is playing already, or the reader was iterated over.
+    /// TypeError
+    ///     The source is none of these, `speed` is not a real number, or `loop` is not a bool (bools are not numbers).
+    /// ValueError
+    ///     The file or reader is of another sensor size, is no EVT file, or is closed; `speed` is not finite and above 0; `loop`
+    ///     is asked of a pipe.
+    /// OSError
+    ///     The file cannot be opened.
+    ///
+    /// What is found wrong later is raised by `Playback.join()`. A call that raises changes nothing.
+    #[pyo3(signature = (reader_or_path, *, speed = None, r#loop = Argument::Default))]
+    #[pyo3(text_signature = "($self, reader_or_path, *, speed=None, loop=False)")]
+    fn play(
+        slf: &Bound<'_, Self>,
+        reader_or_path: &Bound<'_, PyAny>,
+        speed: Option<&Bound<'_, PyAny>>,
+        r#loop: Argument<'_>,
+    ) -> PyResult<Playback> {
+        let repeat = match r#loop {
+            Argument::Default => None,
+            Argument::Given(repeat) => Some(repeat),
+        };
+        play::play(slf, reader_or_path, speed, repeat.as_ref())
     }
 
     /// The latest publication, or None before the first and after `reset()` until the next.
@@ -478,7 +548,7 @@ fn frames_to_keep(ob: &Bound<'_, PyAny>) -> PyResult<usize> {
     Ok(int.extract().unwrap_or(usize::MAX))
 }
 
-fn flag(name: &str, ob: &Bound<'_, PyAny>) -> PyResult<bool> {
+pub fn flag(name: &str, ob: &Bound<'_, PyAny>) -> PyResult<bool> {
     match ob.cast::<PyBool>() {
         Ok(flag) => Ok(flag.is_true()),
         Err(_) => Err(PyTypeError::new_err(format!("{name} must be a bool, got {}", ob.get_type().name()?))),
@@ -503,7 +573,7 @@ fn last_sequence(ob: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
 }
 
 /// `timeout` of a wait; `None` is for ever.
-fn wait_timeout(ob: &Bound<'_, PyAny>) -> PyResult<Option<Duration>> {
+pub fn wait_timeout(ob: &Bound<'_, PyAny>) -> PyResult<Option<Duration>> {
     let Some((seconds, negative)) = real(ob)? else {
         return Err(PyTypeError::new_err(format!(
             "timeout must be a real number of seconds or None, got {}",
@@ -517,7 +587,7 @@ fn wait_timeout(ob: &Bound<'_, PyAny>) -> PyResult<Option<Duration>> {
 }
 
 /// Signals are handled on the main thread only, so only there a wait must look for them.
-fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
+pub fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
     let threading = py.import(intern!(py, "threading"))?;
     let main = threading.call_method0(intern!(py, "main_thread"))?.getattr(intern!(py, "ident"))?;
     threading.call_method0(intern!(py, "get_ident"))?.eq(main)

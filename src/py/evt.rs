@@ -1,7 +1,7 @@
 //! EVT files for Python.
 
 use std::fs::File;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Seek};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
@@ -10,28 +10,20 @@ use numpy::PyArray1;
 use pyo3::exceptions::{PyIsADirectoryError, PyMemoryError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 
-use crate::codec::{Error, Fill, Header, HeaderReader, Record, Stream, reserve};
-
-/// Events in a batch when the caller asks for no number: large enough that the cost of a batch does not
-/// show, small enough to stay in the second cache.
-const NATURAL_BATCH: usize = 64 * 1024;
-
-/// Reads after which a call looks for signals, though it has found no events.
-const READS_PER_SIGNAL_CHECK: usize = 64;
+use crate::codec::{Error, Header, HeaderReader, More, Record, Recording, Version};
 
 /// An EVT file being read. Threads that read at the same time take turns.
 #[pyclass(frozen, module = "frames2py._core")]
 pub struct EvtReader {
     header: Header,
-    /// Whether the file has an end to read up to. Of a pipe, what has come is passed on at once.
     regular: bool,
     closed: AtomicBool,
-    /// `None` once closed.
+    /// `None` once closed or taken.
     open: Mutex<Option<Open>>,
 }
 
 struct Open {
-    stream: Stream<File>,
+    recording: Recording<File>,
     /// The batch being filled; it outlives a call that a signal ended.
     batch: Vec<Record>,
 }
@@ -55,13 +47,18 @@ impl EvtReader {
                 Ok(found) => break found,
             }
         };
-        let decoder = header.version.decoder().map_err(to_python)?;
-        let stream = Stream::new(decoder, ahead, file);
+        let decoder = match header.version {
+            Version::Evt2 => || Version::Evt2.decoder(),
+            Version::Evt21 => || Version::Evt21.decoder(),
+            Version::Evt3 => || Version::Evt3.decoder(),
+        };
+        let start = if regular { Some(file.stream_position()? - ahead.len() as u64) } else { None };
+        let recording = Recording::new(decoder, ahead, file, start).map_err(to_python)?;
         Ok(EvtReader {
             header,
             regular,
             closed: AtomicBool::new(false),
-            open: Mutex::new(Some(Open { stream, batch: Vec::new() })),
+            open: Mutex::new(Some(Open { recording, batch: Vec::new() })),
         })
     }
 
@@ -91,13 +88,12 @@ impl EvtReader {
             let read = py.detach(|| self.read_some(limit));
             self.release_if_closed();
             match read {
-                Ok(Read::Batch(batch)) => {
+                Ok(Some((More::Batch, batch))) => {
                     return Ok(Some(PyArray1::from_vec(py, batch.into_flattened())));
                 }
-                Ok(Read::Nothing) => py.check_signals()?,
-                Ok(Read::End) => return Ok(None),
-                Ok(Read::Closed) => return Err(PyValueError::new_err("the reader is closed")),
-                Err(Error::Io(error)) if error.kind() == ErrorKind::Interrupted => py.check_signals()?,
+                Ok(Some((More::NotYet, _))) => py.check_signals()?,
+                Ok(Some((More::End, _))) => return Ok(None),
+                Ok(None) => return Err(PyValueError::new_err("the reader is closed")),
                 Err(error) => return Err(to_python(error)),
             }
         }
@@ -111,31 +107,29 @@ impl EvtReader {
 }
 
 impl EvtReader {
-    fn read_some(&self, limit: Option<usize>) -> Result<Read, Error> {
+    /// What came of reading for a while, with the batch if that is complete; `None` once closed.
+    fn read_some(&self, limit: Option<usize>) -> Result<Option<(More, Vec<Record>)>, Error> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(Open { stream, batch }) = open.as_mut().filter(|_| !self.closed()) else {
-            return Ok(Read::Closed);
+        let Some(Open { recording, batch }) = open.as_mut().filter(|_| !self.closed()) else {
+            return Ok(None);
         };
-        let target = limit.unwrap_or(NATURAL_BATCH);
-        let at_once = limit.is_none() && !self.regular;
-        if batch.capacity() == 0 {
-            reserve(batch, target.min(NATURAL_BATCH))?;
-        }
-        // What was read already must not wait for the pipe's next bytes.
-        let mut fill = stream.fill(batch, target, if at_once { 0 } else { READS_PER_SIGNAL_CHECK })?;
-        if at_once && fill == Fill::Paused && batch.is_empty() {
-            fill = stream.fill(batch, target, 1)?;
-        }
-        match fill {
-            Fill::Paused if !at_once || batch.is_empty() => return Ok(Read::Nothing),
-            Fill::End if batch.is_empty() => return Ok(Read::End),
-            Fill::Full | Fill::Paused | Fill::End => {}
-        }
-        let mut batch = std::mem::take(batch);
+        let more = recording.next(batch, limit)?;
+        let mut batch = if more == More::Batch { std::mem::take(batch) } else { Vec::new() };
         if batch.len() < batch.capacity() / 2 {
             batch.shrink_to_fit();
         }
-        Ok(Read::Batch(batch))
+        Ok(Some((more, batch)))
+    }
+
+    /// Takes the recording, which nobody has read from: it is then no longer this reader's to close. `None` if it is
+    /// closed or was taken.
+    pub fn take(&self) -> Option<Recording<File>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).take().map(|open| open.recording)
+    }
+
+    /// Whether the recording can be read more than once.
+    pub fn can_restart(&self) -> bool {
+        self.regular
     }
 
     /// Drops the file if the reader is closed and nobody reads. `close()` sets the flag before it tries,
@@ -150,15 +144,6 @@ impl EvtReader {
             Err(TryLockError::WouldBlock) => {}
         }
     }
-}
-
-/// What came of reading for a while.
-enum Read {
-    Batch(Vec<Record>),
-    /// No event, but neither is it the end.
-    Nothing,
-    End,
-    Closed,
 }
 
 /// Opens a file for reading; also whether it is a regular one.
@@ -202,7 +187,8 @@ fn os_error(error: io::Error, path: &Path) -> PyErr {
     }
 }
 
-fn to_python(error: Error) -> PyErr {
+/// The exception for what is wrong with a recording.
+pub fn to_python(error: Error) -> PyErr {
     match error {
         Error::Io(error) => error.into(),
         Error::OutOfMemory { .. } => PyMemoryError::new_err(error.to_string()),

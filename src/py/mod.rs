@@ -12,6 +12,7 @@ mod evt;
 mod image;
 mod input;
 mod kernel;
+mod play;
 mod view;
 
 use crate::error::Error;
@@ -26,6 +27,9 @@ impl From<Error> for PyErr {
             Error::Guard(_) => PyOSError::new_err(error.to_string()),
             Error::TooManyHeld(_) => PyMemoryError::new_err(error.to_string()),
             Error::NotProducer
+            | Error::PlaybackProduces
+            | Error::ThreadProduces
+            | Error::Playing
             | Error::ProducerWaits
             | Error::Reentered(_)
             | Error::Panicked(_)
@@ -64,6 +68,8 @@ mod _core {
     use super::image::encode_png;
     #[pymodule_export]
     use super::kernel::{KernelState, NativeKernel};
+    #[pymodule_export]
+    use super::play::Playback;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import struct
+import tempfile
 import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +23,7 @@ from frames2py import (
     EngineStats,
     EventCount,
     ExpDecay,
+    Playback,
     Polarity,
     SnapshotMeta,
     StackedHistogram,
@@ -29,6 +33,7 @@ from frames2py import (
     kernels,
     publish,
 )
+from frames2py.adapters import evt
 from frames2py.kernels import Kernel
 from frames2py.publish import ImmutablePublisher, Snapshot, SnapshotPublisher
 
@@ -105,6 +110,23 @@ async def watch(engine: Engine) -> Snapshot | None:
     return None
 
 
+def play_something() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tiny.raw"
+        path.write_bytes(b"% evt 2.0\n% geometry 4x3\n% end\n" + struct.pack("<2I", 8 << 28, 1 << 28))
+        engine = Engine((4, 3), snapshot_interval_ms=0)
+        with engine.play(path, speed=2.0, loop=True) as playback:
+            playback.pause()
+            assert playback.paused and not playback.finished
+            playback.resume()
+        again: Playback = engine.play(evt.open(str(path), batch_size=1), speed=None)
+        ended: bool = again.join(timeout=60.0)
+        position: int | None = again.position_us
+        events: int = again.events
+        assert (ended, position, events) == (True, 0, 1)
+        again.stop()
+
+
 def main() -> None:
     events: NDArray[np.void] = np.zeros(5, dtype=EVENT_DTYPE)
     for kernel in all_kernels():
@@ -141,6 +163,7 @@ def main() -> None:
     assert counts.sum() == 5 and accumulator.watermark == 0 and accumulator.events_out_of_bounds == 0
     accumulator.reset()
     assert publish_something() is not None
+    play_something()
     assert kernels.VoxelGrid is VoxelGrid and publish.Snapshot is Snapshot
     print(frames2py.__version__)
 

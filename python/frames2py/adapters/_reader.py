@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from .. import _core
+
 PathArg: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 
@@ -32,7 +34,7 @@ class Source(Protocol):
 
 
 class Reader:
-    """The events of one recording, to be iterated over once.
+    """The events of one recording, to be iterated over, or played by an Engine, once.
 
     Iteration yields 1-D, C-contiguous arrays of :data:`frames2py.EVENT_DTYPE`, never empty, in file
     order, each in memory of its own. Their sizes are the reader's choice, or ``batch_size`` events each
@@ -42,7 +44,7 @@ class Reader:
     batch goes to one of them.
 
     Raises:
-        RuntimeError: by ``iter()``, the second time.
+        RuntimeError: by ``iter()``, the second time or after ``Engine.play()``.
         ValueError: by ``iter()`` and by iteration once the reader is closed; by iteration, where the
             file breaks its format. All events before that place have been yielded by then.
         OSError: by iteration, where the file cannot be read.
@@ -87,10 +89,27 @@ class Reader:
         self._source.close()
 
     def __iter__(self) -> Iterator[EventArray]:
+        self._use_up()
+        return _Batches(self)
+
+    def _use_up(self) -> None:
         self._check_open()
         if not self._iterated.acquire(blocking=False):
-            raise RuntimeError("a reader can be iterated over once; open the recording again")
-        return _Batches(self)
+            raise RuntimeError("a reader can be iterated over, or played, once; open the recording again")
+
+    def _use_natively(self) -> tuple[_core.EvtReader, int | None]:
+        """Use the reader up for a playback, which reads what is returned in batches of that size."""
+        native = getattr(self._source, "native", None)
+        if native is None:
+            raise TypeError(
+                f"{self._format} cannot be played; iterate over the reader and ingest() its batches"
+            )
+        self._use_up()
+        return native, self._batch_size
+
+    def _give_back(self) -> None:
+        """Undo `_use_natively`."""
+        self._iterated.release()
 
     def __enter__(self) -> Self:
         return self

@@ -61,14 +61,14 @@ def open_with(
 
 
 class _Source:
-    """The native reader, its bytes seen as events."""
+    """The native reader, its bytes seen as events. A playback reads it natively."""
 
-    __slots__ = ("_native", "close")
+    __slots__ = ("close", "native")
 
     def __init__(self, native: _core.EvtReader) -> None:
-        self._native = native
+        self.native = native
         self.close = native.close
 
     def read(self, limit: int | None) -> EventArray | None:
-        packed = self._native.read(limit)
+        packed = self.native.read(limit)
         return None if packed is None else packed.view(EVENT_DTYPE)

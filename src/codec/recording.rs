@@ -1,0 +1,146 @@
+//! A recording that is read batch by batch, and perhaps again.
+
+use std::io::{ErrorKind, Read, Seek};
+
+use super::{Decoder, Error, Fill, Record, Stream, reserve};
+
+/// Events in a batch when the caller asks for no number: large enough that the cost of a batch does not
+/// show, small enough to stay in the second cache.
+const NATURAL_BATCH: usize = 64 * 1024;
+
+/// Reads after which a call returns, though it has found no events.
+const READS_PER_CALL: usize = 64;
+
+/// What came of reading for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum More {
+    /// The batch is complete.
+    Batch,
+    /// The batch is not complete, nor is this the end: call again with it as it is.
+    NotYet,
+    /// No more events; the batch is empty.
+    End,
+}
+
+/// A file of events with what it takes to read it in batches, and to start again.
+pub struct Recording<R> {
+    stream: Stream<R>,
+    decoder: fn() -> Result<Box<dyn Decoder>, Error>,
+    /// Where the events begin, in a file that has an end to read up to. Of a pipe, what has come is passed on at once.
+    start: Option<u64>,
+}
+
+impl<R: Read> Recording<R> {
+    /// The events that decoders of this kind make of `ahead`, bytes that were read already, and then of `input`. `start`
+    /// is the place of `ahead` in a regular file, and `None` for what can be read only once.
+    ///
+    /// # Errors
+    /// `decoder` has none.
+    pub fn new(
+        decoder: fn() -> Result<Box<dyn Decoder>, Error>,
+        ahead: Vec<u8>,
+        input: R,
+        start: Option<u64>,
+    ) -> Result<Self, Error> {
+        Ok(Self { stream: Stream::new(decoder()?, ahead, input), decoder, start })
+    }
+
+    /// Adds the next events to `batch`, which is empty or was left incomplete by the call before: `limit` events, fewer
+    /// only at the end of the file or before an error, or as many as suit without a limit.
+    ///
+    /// # Errors
+    /// What is wrong with the file, once all events before it are in batches.
+    pub fn next(&mut self, batch: &mut Vec<Record>, limit: Option<usize>) -> Result<More, Error> {
+        let target = limit.unwrap_or(NATURAL_BATCH);
+        let at_once = limit.is_none() && self.start.is_none();
+        if batch.capacity() == 0 {
+            reserve(batch, target.min(NATURAL_BATCH))?;
+        }
+        // What was read already must not wait for the pipe's next bytes.
+        let mut fill = self.stream.fill(batch, target, if at_once { 0 } else { READS_PER_CALL });
+        if at_once && batch.is_empty() && matches!(fill, Ok(Fill::Paused)) {
+            fill = self.stream.fill(batch, target, 1);
+        }
+        match fill {
+            // A signal.
+            Err(Error::Io(error)) if error.kind() == ErrorKind::Interrupted => Ok(More::NotYet),
+            Err(error) => Err(error),
+            Ok(Fill::Paused) if !at_once || batch.is_empty() => Ok(More::NotYet),
+            Ok(Fill::End) if batch.is_empty() => Ok(More::End),
+            Ok(_) => Ok(More::Batch),
+        }
+    }
+}
+
+impl<R: Read + Seek> Recording<R> {
+    /// Starts again from the first event. Does nothing for what can be read only once.
+    ///
+    /// # Errors
+    /// The file cannot be read there.
+    pub fn restart(&mut self) -> Result<(), Error> {
+        self.start.map_or(Ok(()), |start| self.stream.restart((self.decoder)()?, start))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::{Event, Evt2Decoder};
+    use std::io::Cursor;
+
+    const HEADER: &[u8] = b"% evt 2.0\n";
+
+    /// The header, a TIME_HIGH of `high` and `n` EVT 2.0 events whose x counts from 0.
+    fn file(high: u32, n: u32) -> Vec<u8> {
+        let words = std::iter::once(0x8000_0000 | high).chain((0..n).map(|i| i << 11));
+        HEADER.iter().copied().chain(words.flat_map(u32::to_le_bytes)).collect()
+    }
+
+    fn recording(bytes: Vec<u8>, ahead: usize, start: Option<u64>) -> Recording<Cursor<Vec<u8>>> {
+        let front = bytes[HEADER.len()..][..ahead].to_vec();
+        let mut input = Cursor::new(bytes);
+        input.set_position((HEADER.len() + ahead) as u64);
+        Recording::new(|| Ok(Box::new(Evt2Decoder::new())), front, input, start).unwrap()
+    }
+
+    fn rest(recording: &mut Recording<Cursor<Vec<u8>>>, limit: Option<usize>) -> Vec<Vec<(u64, u16)>> {
+        let (mut batches, mut batch) = (Vec::new(), Vec::new());
+        loop {
+            match recording.next(&mut batch, limit).unwrap() {
+                More::End => return batches,
+                More::NotYet => {}
+                More::Batch => {
+                    let events = batch.drain(..).map(|r| Event::from_record(&r));
+                    batches.push(events.map(|event| (event.t, event.x)).collect());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn it_starts_again_as_often_as_one_likes_and_from_anywhere() {
+        let start = Some(HEADER.len() as u64);
+        let expected: Vec<_> = (0..7).map(|x| (3 << 6, x)).collect();
+        for ahead in [0, 2, 4, 9, 32] {
+            let mut recording = recording(file(3, 7), ahead, start);
+            for round in 0..3 {
+                if round == 1 {
+                    let mut batch = Vec::new();
+                    recording.next(&mut batch, Some(2)).unwrap();
+                    recording.restart().unwrap();
+                }
+                assert_eq!(rest(&mut recording, Some(5)), [&expected[..5], &expected[5..]]);
+                recording.restart().unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn what_can_be_read_once_ends_once() {
+        let mut recording = recording(file(0, 3), 5, None);
+        // What was read ahead comes by itself: nothing to wait for.
+        assert_eq!(rest(&mut recording, None), [vec![(0, 0), (0, 1), (0, 2)]]);
+        recording.restart().unwrap();
+        assert_eq!(rest(&mut recording, None), Vec::<Vec<_>>::new());
+    }
+}
