@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator
@@ -65,3 +66,8 @@ def elsewhere() -> Iterator[Callable[..., Any]]:
     """``elsewhere(f, *args)`` runs `f` in one other thread, always the same, and does as it does."""
     with ThreadPoolExecutor(max_workers=1) as pool:
         yield lambda function, *args, **kwargs: pool.submit(function, *args, **kwargs).result()
+
+
+# A shell starts background jobs with Ctrl-C ignored, and Python then leaves it so, here and in every child.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
