@@ -195,8 +195,9 @@ fn an_armed_waker_is_woken_once() {
     bell.arm(&first);
     bell.arm(&first);
     bell.arm(&second);
-    assert_eq!((one.woken(), other.woken()), (0, 0));
+    assert_eq!((one.woken(), other.woken(), bell.waiters()), (0, 0, 2));
     bell.ring();
+    assert_eq!(bell.waiters(), 0);
     assert_eq!((one.woken(), other.woken()), (1, 1));
     bell.ring();
     assert_eq!((one.woken(), other.woken()), (1, 1));
@@ -213,6 +214,7 @@ fn a_waker_taken_back_is_not_woken_and_not_kept() {
     bell.disarm(&waker);
     bell.arm(&waker);
     bell.disarm(&same);
+    assert_eq!(bell.waiters(), 0);
     bell.ring();
     assert_eq!(count.woken(), 0);
     drop((waker, same));
@@ -295,4 +297,6 @@ fn no_publication_is_lost_on_those_who_arm_and_look_and_none_on_those_who_sleep_
             }
         }
     });
+    publisher.announce();
+    assert_eq!(publisher.bell().waiters(), 0);
 }

@@ -41,6 +41,11 @@ impl Bell {
         }
     }
 
+    /// Threads in `wait` and armed wakers; while there are none, ringing is one load.
+    pub fn waiters(&self) -> usize {
+        self.waiters.load(Ordering::Relaxed)
+    }
+
     #[cold]
     fn ring_for_somebody(&self) {
         // Waits for those who have looked and are not asleep yet. Nothing under this mutex can panic.
