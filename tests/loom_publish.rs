@@ -34,7 +34,7 @@ fn check(preemptions: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
 /// A slot is filled again while a reader is on its way to it.
 #[test]
 fn recycled() {
-    check(Some(5), || {
+    check(Some(4), || {
         let (world, pool, mut writer) = World::new(2);
         world.publish(&mut writer, 1).reap(&pool);
         let reader = {
@@ -122,7 +122,24 @@ fn one_off() {
     });
 }
 
-/// The same with a second reader and objects that hold leases.
+/// The frame goes with its last holder, even if nobody looks for the view.
+#[test]
+fn one_off_left() {
+    check(None, || {
+        let (world, pool, mut writer) = World::new(0);
+        world.publish(&mut writer, 1).leave(&pool);
+        let reader = {
+            let (world, pool) = (world.clone(), pool.clone());
+            thread::spawn(move || world.visit(&pool))
+        };
+        world.publish(&mut writer, 2).leave(&pool);
+        reader.join().unwrap();
+        assert_eq!(world.frames(), 1);
+        world.end(pool, writer);
+    });
+}
+
+/// Two readers, one of which makes an object that holds a lease.
 #[test]
 fn one_off_objects() {
     check(Some(4), || {
@@ -302,7 +319,7 @@ fn waiting() {
 /// Two waiters, for different publications.
 #[test]
 fn two_waiters() {
-    check(Some(5), || {
+    check(Some(4), || {
         let (world, pool, mut writer) = World::new(2);
         let bell = Arc::new(Bell::default());
         let waiters = [1, 2].map(|wanted| {
