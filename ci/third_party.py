@@ -13,6 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTICES = ROOT / "THIRD-PARTY-NOTICES"
+MODELS = ("cfg(loom)", "cfg(shuttle)")
 HEAD = "The wheels of frames2py contain compiled code of these crates, under the licences given.\n"
 
 
@@ -31,8 +32,8 @@ def compiled_in() -> list[dict[str, str]]:
         seen.add(crate)
         for dependency in nodes[crate]["deps"]:
             kinds = dependency["dep_kinds"]
-            # Not those that only build or test, nor those of the model checker.
-            if any(kind["kind"] is None and "loom" not in str(kind["target"]) for kind in kinds):
+            # Not those that only build or test, nor the model checkers.
+            if any(kind["kind"] is None and kind["target"] not in MODELS for kind in kinds):
                 wanted.append(dependency["pkg"])
     linked = [package for package in metadata["packages"] if package["id"] in seen and package["source"]]
     return sorted(linked, key=lambda package: (package["name"], package["version"]))
