@@ -49,11 +49,6 @@ impl Accumulator {
         &mut *self.kernel
     }
 
-    /// The sensor the kernel was made for.
-    pub fn sensor(&self) -> SensorSize {
-        self.sensor
-    }
-
     /// The largest in-bounds timestamp so far.
     pub fn watermark(&self) -> Option<u64> {
         self.watermark

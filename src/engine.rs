@@ -392,19 +392,9 @@ impl<V: View> State<V> {
 mod tests {
     use super::*;
     use crate::event::Columns;
+    use crate::event::tests::packed;
     use crate::kernels::Config;
     use std::thread;
-
-    fn packed(events: &[(u64, u16, u16, u8)]) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        for &(t, x, y, p) in events {
-            bytes.extend_from_slice(&t.to_le_bytes());
-            bytes.extend_from_slice(&x.to_le_bytes());
-            bytes.extend_from_slice(&y.to_le_bytes());
-            bytes.push(p);
-        }
-        bytes
-    }
 
     fn engine(interval: Duration) -> Engine<()> {
         let sensor = SensorSize::new(4, 3).unwrap();

@@ -283,11 +283,6 @@ impl<'a> Call<'a> {
         self.events
     }
 
-    /// The sensor.
-    pub fn sensor(&self) -> SensorSize {
-        self.sensor
-    }
-
     /// Counts the events without handing them to anybody.
     pub fn count(&mut self) -> Found {
         self.for_each_block(|_, _| Ok::<_, std::convert::Infallible>(())).unwrap_or_default()
@@ -324,7 +319,7 @@ impl<'a> Call<'a> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// Records in a layout, from `(t, x, y, p)` tuples.
@@ -337,6 +332,11 @@ mod tests {
             record[layout.p] = p;
         }
         bytes
+    }
+
+    /// Records as recordings and `EVENT_DTYPE` have them.
+    pub(crate) fn packed(events: &[(u64, u16, u16, u8)]) -> Vec<u8> {
+        records(events, Layout::PACKED)
     }
 
     fn check(count: usize, layout: Layout) {

@@ -3,23 +3,13 @@
 use super::*;
 use crate::accumulator::Accumulator;
 use crate::event::Events;
+use crate::event::tests::packed;
 use proptest::prelude::*;
 
 type Event = (u64, u16, u16, u8);
 
 const W: usize = 3;
 const H: usize = 2;
-
-fn packed(events: &[Event]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for &(t, x, y, p) in events {
-        bytes.extend_from_slice(&t.to_le_bytes());
-        bytes.extend_from_slice(&x.to_le_bytes());
-        bytes.extend_from_slice(&y.to_le_bytes());
-        bytes.push(p);
-    }
-    bytes
-}
 
 fn run(config: Config, calls: &[Vec<Event>]) -> (Accumulator, Option<u64>) {
     let sensor = SensorSize::new(W, H).unwrap();

@@ -87,7 +87,7 @@ impl NativeKernel {
     }
 
     fn begin_call(&self, py: Python<'_>, state: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.with(py, state, |kernel, _| kernel.begin_call())
+        self.with(py, state, |kernel| kernel.begin_call())
     }
 
     fn accumulate(
@@ -147,11 +147,11 @@ impl NativeKernel {
     }
 
     fn close_window(&self, py: Python<'_>, state: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.with(py, state, |kernel, _| kernel.close_window())
+        self.with(py, state, |kernel| kernel.close_window())
     }
 
     fn reset(&self, py: Python<'_>, state: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.with(py, state, |kernel, _| kernel.reset())
+        self.with(py, state, |kernel| kernel.reset())
     }
 }
 
@@ -177,12 +177,11 @@ impl NativeKernel {
         &self,
         py: Python<'_>,
         state: &Bound<'_, PyAny>,
-        work: impl FnOnce(&mut dyn Kernel, &mut Block) -> crate::error::Result<()>,
+        work: impl FnOnce(&mut dyn Kernel) -> crate::error::Result<()>,
     ) -> PyResult<()> {
         let this = self.state(state)?;
         let mut inner = this.inner.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
-        let (kernel, block) = &mut *inner;
-        Ok(work(&mut **kernel, block)?)
+        Ok(work(&mut *inner.0)?)
     }
 }
 

@@ -7,29 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from every_kernel import EVERY_KERNEL
 from records import at, empty, events
 
 from frames2py import (
     Accumulator,
-    EventCount,
-    ExpDecay,
-    Polarity,
-    StackedHistogram,
-    TimestampDecay,
-    TimeSurface,
-    VoxelGrid,
 )
-
-KERNELS = [
-    EventCount(),
-    Polarity(),
-    TimeSurface(),
-    ExpDecay(0.5),
-    TimestampDecay(10.0),
-    StackedHistogram(bins=3, bin_us=10),
-    VoxelGrid(bins=3, bin_us=10),
-]
-EVERY_KERNEL = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 
 
 def test_an_accumulator_has_no_default_kernel() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from every_kernel import EVERY_KERNEL
 from records import at, empty, events
 
 from frames2py import (
@@ -17,25 +18,11 @@ from frames2py import (
     EngineStats,
     EventCount,
     ExpDecay,
-    Polarity,
     StackedHistogram,
-    TimestampDecay,
     TimeSurface,
-    VoxelGrid,
 )
 
 NEVER = 3_600_000.0  # an interval that does not pass during a test
-
-KERNELS = [
-    EventCount(),
-    Polarity(),
-    TimeSurface(),
-    ExpDecay(0.5),
-    TimestampDecay(10.0),
-    StackedHistogram(bins=3, bin_us=10),
-    VoxelGrid(bins=3, bin_us=10),
-]
-EVERY_KERNEL = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 
 
 def latest(engine: Engine) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from every_kernel import EVERY_KERNEL, KERNELS
 from records import at, events, uniform
 
 import frames2py
@@ -20,26 +21,9 @@ from frames2py import (
     Engine,
     EngineStats,
     EventCount,
-    ExpDecay,
-    Polarity,
     SnapshotMeta,
-    StackedHistogram,
-    TimestampDecay,
-    TimeSurface,
-    VoxelGrid,
 )
 from frames2py.publish import Snapshot
-
-KERNELS = [
-    EventCount(),
-    Polarity(),
-    TimeSurface(),
-    ExpDecay(0.5),
-    TimestampDecay(10.0),
-    StackedHistogram(bins=3, bin_us=10),
-    VoxelGrid(bins=3, bin_us=10),
-]
-EVERY_KERNEL = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 
 
 class CustomCount(EventCount):

@@ -10,32 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from every_kernel import EVERY_KERNEL
 from records import at, uniform
 
 from frames2py import (
     Accumulator,
     Engine,
     EventCount,
-    ExpDecay,
-    Polarity,
-    StackedHistogram,
-    TimestampDecay,
-    TimeSurface,
-    VoxelGrid,
 )
 
 LONG = 60.0
-
-KERNELS = [
-    EventCount(),
-    Polarity(),
-    TimeSurface(),
-    ExpDecay(0.5),
-    TimestampDecay(10.0),
-    StackedHistogram(bins=3, bin_us=10),
-    VoxelGrid(bins=3, bin_us=10),
-]
-EVERY_KERNEL = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 
 
 def at_once(*functions: Callable[[], Any]) -> list[Any]:
