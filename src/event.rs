@@ -143,6 +143,15 @@ impl<'a> Events<'a> {
         }
     }
 
+    /// A private copy, packed, each record read once.
+    pub fn to_packed(&self) -> Vec<[u8; 13]> {
+        let mut packed = Vec::with_capacity(self.len);
+        self.for_each(0..self.len, &mut [0; RAW], |t, x, y, p| {
+            packed.push(crate::codec::Event { t, x, y, p }.to_record());
+        });
+        packed
+    }
+
     /// Calls `f` with whether each record is inside `sensor`, in order: the mask of a custom kernel's events.
     pub fn for_each_in_bounds(&self, sensor: SensorSize, mut f: impl FnMut(bool)) {
         let mut raw = [0; RAW];

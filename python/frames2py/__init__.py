@@ -5,8 +5,8 @@ of threads read the latest one without waiting and without making the producer w
 
 from . import _core, kernels, publish
 from ._core import Accumulator, Engine, Playback, __version__
-from ._events import EVENT_DTYPE
-from ._types import EngineMemory, EngineStats, SnapshotMeta
+from ._events import EVENT_DTYPE, TRIGGER_DTYPE
+from ._types import DecodeReport, EngineMemory, EngineStats, SnapshotMeta
 from .kernels import (
     EventCount,
     ExpDecay,
@@ -19,7 +19,9 @@ from .kernels import (
 
 __all__ = [
     "EVENT_DTYPE",
+    "TRIGGER_DTYPE",
     "Accumulator",
+    "DecodeReport",
     "Engine",
     "EngineMemory",
     "EngineStats",

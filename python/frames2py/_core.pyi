@@ -18,7 +18,8 @@ __all__ = [
     "Accumulator",
     "Alarm",
     "Engine",
-    "EvtReader",
+    "FileEncoder",
+    "FileReader",
     "KernelState",
     "NativeKernel",
     "Playback",
@@ -86,8 +87,23 @@ class Engine:
     def memory(self) -> EngineMemory: ...
 
 @final
-class EvtReader:
-    def __new__(cls, path: str | os.PathLike[str]) -> EvtReader: ...
+class FileEncoder:
+    def __new__(cls, format: str, sensor_size: tuple[int, int]) -> FileEncoder: ...
+    @staticmethod
+    def formats() -> list[str]: ...
+    def encode(self, events: EventArray) -> bytes: ...
+    def finish(self) -> tuple[bytes, list[tuple[int, bytes]]]: ...
+
+@final
+class FileReader:
+    def __new__(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        family: str | None = None,
+        strict: bool = False,
+        triggers: bool = False,
+    ) -> FileReader: ...
     @property
     def format(self) -> str: ...
     @property
@@ -95,6 +111,8 @@ class EvtReader:
     @property
     def closed(self) -> bool: ...
     def read(self, limit: int | None = None) -> np.ndarray[tuple[int], np.dtype[np.uint8]] | None: ...
+    def report(self) -> dict[str, Any]: ...
+    def take_triggers(self) -> np.ndarray[tuple[int], np.dtype[np.uint8]]: ...
     def close(self) -> None: ...
 
 @final

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["EVENT_DTYPE", "EventArray"]
+__all__ = ["EVENT_DTYPE", "TRIGGER_DTYPE", "EventArray"]
 
 #: One event: packed, little-endian, 13 bytes.
 #:
@@ -23,6 +23,10 @@ __all__ = ["EVENT_DTYPE", "EventArray"]
 #: Arrays of events are 1-D and C-contiguous. Records with more fields, another field order or padding are
 #: accepted wherever events are, as long as these four fields have exactly these dtypes.
 EVENT_DTYPE = np.dtype([("t", "<u8"), ("x", "<u2"), ("y", "<u2"), ("p", "u1")])
+
+#: One edge on a trigger input of the camera: packed, little-endian, 11 bytes. ``t`` is in µs on the clock of the
+#: events, ``id`` the input, ``p`` the edge: 1 rising, 0 falling.
+TRIGGER_DTYPE = np.dtype([("t", "<u8"), ("id", "<u2"), ("p", "u1")])
 
 #: A 1-D C-contiguous structured array with the fields of :data:`EVENT_DTYPE`.
 EventArray: TypeAlias = NDArray[np.void]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["EngineMemory", "EngineStats", "Snapshot", "SnapshotMeta"]
+__all__ = ["DecodeReport", "EngineMemory", "EngineStats", "Snapshot", "SnapshotMeta"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,3 +136,46 @@ class EngineMemory:
     leased: int
     one_off: int
     bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeReport:
+    """What a reader met in its file so far. Its numbers may be ahead of the events yielded by some kilobytes of the
+    file, and are exact at the end.
+
+    Attributes
+    ----------
+    format : str
+        The file's format and version.
+    events : int
+        Events decoded.
+    bytes : int
+        Bytes decoded, from the end of the file's head.
+    words, word_bytes : dict
+        How many words, records or packets of each type there are, and their bytes, by the names that the
+        format's page gives them.
+    dropped : dict
+        Events that are in the file and could not be yielded, by reason.
+    time_wraps : int
+        Overflows of the file's clock that were undone.
+    backward_steps : int
+        Events whose time is below that of the event before them. They are yielded as they are.
+    unknown : int
+        Words, records or packets of no type that the format has.
+    padding : int
+        Bytes that only fill up.
+    truncated_tail : int
+        Bytes at the end that are no whole word, record or packet.
+    """
+
+    format: str
+    events: int
+    bytes: int
+    words: dict[str, int]
+    word_bytes: dict[str, int]
+    dropped: dict[str, int]
+    time_wraps: int
+    backward_steps: int
+    unknown: int
+    padding: int
+    truncated_tail: int

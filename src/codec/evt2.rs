@@ -9,12 +9,12 @@
 //! The 34 bits of time overflow after 4 h 46 min. A TIME_HIGH that falls by nearly the whole range is
 //! taken for that; any other backward step is the recording's own and kept.
 
-use super::{Decoder, Error, EventBuffer, Partial, Record, record};
+use super::{Decoder, Error, EventBuffer, Partial, Record, Report, record};
 
 const TIME_HIGH: u32 = 0x8;
 
 /// Decodes EVT 2.0.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Evt2Decoder {
     partial: Partial<4>,
     time: Time,
@@ -112,6 +112,18 @@ impl Decoder for Evt2Decoder {
         let words = self.partial.split(bytes);
         self.decode(words, out);
         Ok(())
+    }
+
+    fn report(&self) -> Report {
+        Report::default()
+    }
+
+    fn word(&self) -> usize {
+        4
+    }
+
+    fn fork(&self) -> Box<dyn Decoder> {
+        Box::new(self.clone())
     }
 }
 

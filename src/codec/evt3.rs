@@ -16,7 +16,7 @@
 //! TIME_HIGH that falls by more than 3840 of its 4096 values is an overflow, as in the validator of the
 //! format's makers; every smaller fall is kept.
 
-use super::{Decoder, Error, EventBuffer, Partial, Record, record};
+use super::{Decoder, Error, EventBuffer, Partial, Record, Report, record};
 
 const ADDR_Y: u16 = 0x0;
 const RESERVED_Y: u16 = 0x1;
@@ -33,7 +33,7 @@ const FARTHEST_BASE: u32 = 1 << 31;
 const SKIPPED: u16 = 0xf << 12;
 
 /// Decodes EVT 3.0.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Evt3Decoder {
     partial: Partial<2>,
     state: State,
@@ -258,6 +258,18 @@ impl Decoder for Evt3Decoder {
         }
         let words = self.partial.split(bytes);
         self.decode(words, out)
+    }
+
+    fn report(&self) -> Report {
+        Report::default()
+    }
+
+    fn word(&self) -> usize {
+        2
+    }
+
+    fn fork(&self) -> Box<dyn Decoder> {
+        Box::new(self.clone())
     }
 }
 

@@ -3,12 +3,7 @@
 //! Lines that start with `%`, of the form `% key value`; `% end` ends them, else the first line
 //! without a `%`. See <https://docs.prophesee.ai/stable/data/file_formats/raw.html>.
 
-use std::io::Read;
-
-use super::{Decoder, Error, Evt2Decoder, Evt3Decoder};
-
-/// A file whose header is longer than this is refused, so that its memory is bounded.
-const MAX_HEADER: usize = 16 << 20;
+use super::{Decoder, Error, Evt2Decoder, Evt3Decoder, Head, MAX_HEAD, Options};
 
 /// The encodings a header may state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +46,7 @@ impl Version {
     ///
     /// # Errors
     /// [`Error::Header`] for a version that cannot be decoded.
-    pub fn decoder(self) -> Result<Box<dyn Decoder>, Error> {
+    pub fn decoder(self, _options: Options) -> Result<Box<dyn Decoder>, Error> {
         match self {
             Version::Evt2 => Ok(Box::new(Evt2Decoder::new())),
             Version::Evt3 => Ok(Box::new(Evt3Decoder::new())),
@@ -62,74 +57,39 @@ impl Version {
     }
 }
 
-/// What a header says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
-    /// The encoding of the words behind it.
-    pub version: Version,
-    /// `(width, height)` of the sensor, when it is stated.
-    pub geometry: Option<(u32, u32)>,
-}
-
-/// Reads a header off the front of a file and keeps what it read too much.
-#[derive(Default)]
-pub struct HeaderReader {
-    bytes: Vec<u8>,
-    /// Start of the first line that was not taken yet.
-    line: usize,
-    facts: Facts,
-}
-
-impl HeaderReader {
-    /// A reader at the start of a file.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Reads up to the header's end. Returns the header and the bytes that were read behind it.
-    ///
-    /// # Errors
-    /// [`Error::Header`] for a header that cannot be used. [`Error::Io`], after which the call may be
-    /// repeated (a signal: `ErrorKind::Interrupted`).
-    pub fn read(&mut self, input: &mut impl Read) -> Result<(Header, Vec<u8>), Error> {
-        let mut at_end = false;
-        while !self.take_lines(at_end)? {
-            // Twice as much each time: a long line is then searched for its end in linear time.
-            let old = self.bytes.len();
-            self.bytes.resize(old + old.max(4096), 0);
-            let got = input.read(&mut self.bytes[old..]);
-            self.bytes.truncate(old + *got.as_ref().unwrap_or(&0));
-            at_end = got? == 0;
+/// Reads the header off `bytes`, the start of a file; `None` when more of it is needed.
+///
+/// # Errors
+/// [`Error::Header`] for a header that cannot be used.
+pub fn head(bytes: &[u8], at_end: bool, options: Options) -> Result<Option<Head>, Error> {
+    let mut facts = Facts::default();
+    let mut length = 0;
+    loop {
+        let rest = &bytes[length..];
+        match rest.first() {
+            None if !at_end => return Ok(None),
+            None => break,
+            Some(b'%') => {}
+            Some(_) => break,
         }
-        let header = self.facts.header()?;
-        Ok((header, self.bytes.split_off(self.line)))
-    }
-
-    /// Takes the lines that are complete; true when the header's end was among them.
-    fn take_lines(&mut self, at_end: bool) -> Result<bool, Error> {
-        loop {
-            let rest = &self.bytes[self.line..];
-            match rest.first() {
-                None => return Ok(at_end),
-                Some(b'%') => {}
-                Some(_) => return Ok(true),
-            }
-            let length = match rest.iter().position(|&b| b == b'\n') {
-                Some(newline) => newline + 1,
-                None if at_end => rest.len(),
-                None if self.bytes.len() < MAX_HEADER => return Ok(false),
-                None => usize::MAX - self.line,
-            };
-            if self.line + length > MAX_HEADER {
-                return Err(Error::Header(format!("the EVT header does not end within {MAX_HEADER} bytes")));
-            }
-            let more = self.facts.note(&rest[1..length])?;
-            self.line += length;
-            if !more {
-                return Ok(true);
-            }
+        let line = match rest.iter().position(|&b| b == b'\n') {
+            Some(newline) => newline + 1,
+            None if at_end => rest.len(),
+            None if bytes.len() < MAX_HEAD => return Ok(None),
+            None => MAX_HEAD,
+        };
+        if length + line > MAX_HEAD {
+            return Err(Error::Header(format!("the EVT header does not end within {MAX_HEAD} bytes")));
+        }
+        let more = facts.note(&rest[1..line])?;
+        length += line;
+        if !more {
+            break;
         }
     }
+    let version = facts.version()?;
+    let decoder = version.decoder(options)?;
+    Ok(Some(Head { format: version.name(), geometry: facts.geometry, length, decoder }))
 }
 
 /// What the lines so far have said.
@@ -221,13 +181,10 @@ impl Facts {
         }
     }
 
-    fn header(&self) -> Result<Header, Error> {
-        match self.version {
-            Some(version) => Ok(Header { version, geometry: self.geometry }),
-            None => Err(Error::Header(
-                "not an EVT file: it has no '% evt' and no '% format' line at its start".into(),
-            )),
-        }
+    fn version(&self) -> Result<Version, Error> {
+        self.version.ok_or_else(|| {
+            Error::Header("not an EVT file: it has no '% evt' and no '% format' line at its start".into())
+        })
     }
 }
 
@@ -244,7 +201,10 @@ fn quote(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
     use super::*;
+    use crate::codec::{Family, HeadReader};
 
     /// A file that hands out at most `step` bytes per read, with a signal before each.
     struct Slow<'a> {
@@ -264,17 +224,19 @@ mod tests {
         }
     }
 
-    fn read(bytes: &[u8], step: usize) -> Result<(Header, Vec<u8>), Error> {
-        let mut reader = HeaderReader::new();
+    type Said = (&'static str, Option<(u32, u32)>);
+
+    fn read(bytes: &[u8], step: usize) -> Result<(Said, Vec<u8>), Error> {
+        let mut reader = HeadReader::new();
         let mut file = Slow { bytes, step, signal: false };
         loop {
-            match reader.read(&mut file) {
+            match reader.read(&mut file, Some(Family::Evt), Options::default()) {
                 Err(Error::Io(error)) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Ok((header, mut behind)) => {
+                Ok((head, mut behind)) => {
                     behind.extend_from_slice(file.bytes);
-                    return Ok((header, behind));
+                    return Ok(((head.format, head.geometry), behind));
                 }
-                other => return other,
+                Err(error) => return Err(error),
             }
         }
     }
@@ -284,7 +246,7 @@ mod tests {
         let file = b"% date now\n% evt 3.0\r\n%geometry 640x480\n% end\n% body";
         for step in 1..=file.len() {
             let (header, body) = read(file, step).unwrap();
-            assert_eq!(header, Header { version: Version::Evt3, geometry: Some((640, 480)) });
+            assert_eq!(header, ("EVT 3.0", Some((640, 480))));
             assert_eq!(body, b"% body");
         }
     }
@@ -292,23 +254,24 @@ mod tests {
     #[test]
     fn a_line_without_percent_ends_the_header() {
         let (header, body) = read(b"% evt 2.0\nabc\n% evt 3.0\n", 7).unwrap();
-        assert_eq!(header, Header { version: Version::Evt2, geometry: None });
+        assert_eq!(header, ("EVT 2.0", None));
         assert_eq!(body, b"abc\n% evt 3.0\n");
     }
 
     #[test]
     fn the_end_of_the_file_ends_the_header() {
-        let (header, body) = read(b"% format EVT21;height=7;width=9", 4096).unwrap();
-        assert_eq!(header, Header { version: Version::Evt21, geometry: Some((9, 7)) });
+        let (header, body) = read(b"% format EVT3;height=7;width=9", 4096).unwrap();
+        assert_eq!(header, ("EVT 3.0", Some((9, 7))));
         assert_eq!(body, b"");
     }
 
     #[test]
     fn a_header_without_end_is_refused_after_bounded_memory() {
-        let mut reader = HeaderReader::new();
-        let error = reader.read(&mut std::io::repeat(b'%')).unwrap_err();
+        let mut taken = std::io::repeat(b'%').take(1 << 30);
+        let read = HeadReader::new().read(&mut taken, Some(Family::Evt), Options::default());
+        let error = read.err().unwrap();
         assert!(error.to_string().contains("does not end"), "{error}");
-        assert!(reader.bytes.len() <= 2 * MAX_HEADER);
+        assert!((1 << 30) - taken.limit() <= 2 * MAX_HEAD as u64);
     }
 
     #[test]

@@ -4,17 +4,25 @@
 //! recording may be cut anywhere, in the middle of a word included, and decodes to the same events.
 //! [`Stream`] drives one over any [`std::io::Read`] with bounded memory. Nothing here knows of Python.
 
+mod encode;
 mod evt2;
 mod evt3;
+mod head;
 mod header;
 mod recording;
+mod report;
 mod stream;
 
+pub use encode::{Encoder, Patch, WRITTEN, encoder, unencodable};
 pub use evt2::Evt2Decoder;
 pub use evt3::Evt3Decoder;
-pub use header::{Header, HeaderReader, Version};
+pub use head::{Family, Head, HeadReader, MAX_HEAD, Options, head, prefix};
+pub use header::Version;
 pub use recording::{More, Recording};
+pub use report::{Report, SharedReport, Words};
 pub use stream::{Fill, Stream, reserve};
+
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// An event as it lies in memory: little-endian `t` (8 bytes), `x` (2), `y` (2), `p` (1), no padding.
 pub type Record = [u8; 13];
@@ -61,12 +69,42 @@ fn record(t: u64, xy: u32, p: u8) -> Record {
     r
 }
 
-/// Where decoders put events. Meant to be cleared and used again: room is initialised once, so a
+/// An edge that the camera saw on one of its trigger inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trigger {
+    /// Time in microseconds.
+    pub t: u64,
+    /// The input.
+    pub id: u16,
+    /// The edge: 1 rising, 0 falling.
+    pub p: u8,
+}
+
+/// Triggers that one thread collects and others take.
+#[derive(Clone, Debug, Default)]
+pub struct SharedTriggers(Arc<Mutex<Vec<Trigger>>>);
+
+impl SharedTriggers {
+    /// The triggers since the last call.
+    pub fn take(&self) -> Vec<Trigger> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn append(&self, triggers: &mut Vec<Trigger>) {
+        if !triggers.is_empty() {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).append(triggers);
+        }
+    }
+}
+
+/// Where decoders put events, and triggers if they are asked for. Meant to be cleared and used again: room is initialised once, so a
 /// decoder may write a record it then does not keep, which is what makes branch-free loops possible.
 #[derive(Default)]
 pub struct EventBuffer {
     rows: Vec<Record>,
     len: usize,
+    /// Triggers, in order, of a decoder that was made to collect them.
+    pub triggers: Vec<Trigger>,
 }
 
 impl EventBuffer {
@@ -78,6 +116,7 @@ impl EventBuffer {
     /// Forgets the events and keeps the room.
     pub fn clear(&mut self) {
         self.len = 0;
+        self.triggers.clear();
     }
 
     /// The events, in order.
@@ -116,7 +155,7 @@ impl EventBuffer {
 }
 
 /// A format's decoder, resumable at any byte.
-pub trait Decoder: Send {
+pub trait Decoder: Send + Sync {
     /// Decodes `bytes`, which follow those of the call before, and appends their events to `out`.
     ///
     /// How a recording is cut into calls never changes its events. A word the recording ends in is
@@ -127,6 +166,31 @@ pub trait Decoder: Send {
     /// [`Error::Malformed`]: `out` holds the events before the word at fault, and the decoder is not to
     /// be fed again.
     fn feed(&mut self, bytes: &[u8], out: &mut EventBuffer) -> Result<(), Error>;
+
+    /// Says that the recording ends here: a word that it breaks off in is noted in the report, and events that
+    /// were held back are appended to `out`. Called once, last.
+    ///
+    /// # Errors
+    /// As for [`feed`](Self::feed).
+    fn finish(&mut self, _out: &mut EventBuffer) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// What the bytes fed so far held.
+    fn report(&self) -> Report;
+
+    /// The faults in the [`report`](Self::report). Asked for after every feed of a strict reader, so it is to be cheap.
+    fn faults(&self) -> u64 {
+        self.report().faults()
+    }
+
+    /// The bytes of a word, whose first one a strict reader names at a fault. 1 where words differ in size, and 0 in
+    /// formats made of packets, which then say themselves where a fault is, and return an error for it when they are
+    /// made strict.
+    fn word(&self) -> usize;
+
+    /// A decoder in the same state.
+    fn fork(&self) -> Box<dyn Decoder>;
 }
 
 /// Why a recording cannot be read.
@@ -147,6 +211,14 @@ pub enum Error {
     /// The events' words break a rule of their format.
     #[error("{0}")]
     Malformed(String),
+    /// A format cannot hold an event that is to be written.
+    #[error("event {index}: {reason}")]
+    Unencodable {
+        /// Its place among the events given.
+        index: usize,
+        /// The field, its value and what the format holds.
+        reason: String,
+    },
 }
 
 /// The bytes of a word that a feed ended in.

@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Read, Seek};
 
-use super::{Decoder, Error, Fill, Record, Stream, reserve};
+use super::{Decoder, Error, Fill, Head, Record, SharedReport, SharedTriggers, Stream, reserve};
 
 /// Events in a batch when the caller asks for no number: large enough that the cost of a batch does not
 /// show, small enough to stay in the second cache.
@@ -25,24 +25,30 @@ pub enum More {
 /// A file of events with what it takes to read it in batches, and to start again.
 pub struct Recording<R> {
     stream: Stream<R>,
-    decoder: fn() -> Result<Box<dyn Decoder>, Error>,
+    /// What has seen nothing yet, to start again with.
+    decoder: Box<dyn Decoder>,
     /// Where the events begin, in a file that has an end to read up to. Of a pipe, what has come is passed on at once.
     start: Option<u64>,
 }
 
 impl<R: Read> Recording<R> {
-    /// The events that decoders of this kind make of `ahead`, bytes that were read already, and then of `input`. `start`
-    /// is the place of `ahead` in a regular file, and `None` for what can be read only once.
-    ///
-    /// # Errors
-    /// `decoder` has none.
-    pub fn new(
-        decoder: fn() -> Result<Box<dyn Decoder>, Error>,
-        ahead: Vec<u8>,
-        input: R,
-        start: Option<u64>,
-    ) -> Result<Self, Error> {
-        Ok(Self { stream: Stream::new(decoder()?, ahead, input), decoder, start })
+    /// The events that `head.decoder` makes of `ahead`, bytes that were read behind the head, and then of `input`.
+    /// `regular` is whether that is a file with an end to read up to, which can be read again; `strict` as
+    /// [`Stream::new`] has it.
+    pub fn new(head: Head, ahead: Vec<u8>, input: R, regular: bool, strict: bool) -> Self {
+        let start = head.length as u64;
+        let stream = Stream::new(head.decoder.fork(), ahead, input, start, strict);
+        Self { stream, decoder: head.decoder, start: regular.then_some(start) }
+    }
+
+    /// What was met so far.
+    pub fn report(&self) -> &SharedReport {
+        self.stream.report()
+    }
+
+    /// The triggers met so far, where they are collected.
+    pub fn triggers(&self) -> &SharedTriggers {
+        self.stream.triggers()
     }
 
     /// Adds the next events to `batch`, which is empty or was left incomplete by the call before: `limit` events, fewer
@@ -78,7 +84,7 @@ impl<R: Read + Seek> Recording<R> {
     /// # Errors
     /// The file cannot be read there.
     pub fn restart(&mut self) -> Result<(), Error> {
-        self.start.map_or(Ok(()), |start| self.stream.restart((self.decoder)()?, start))
+        self.start.map_or(Ok(()), |start| self.stream.restart(self.decoder.fork(), start))
     }
 }
 
@@ -96,11 +102,13 @@ mod tests {
         HEADER.iter().copied().chain(words.flat_map(u32::to_le_bytes)).collect()
     }
 
-    fn recording(bytes: Vec<u8>, ahead: usize, start: Option<u64>) -> Recording<Cursor<Vec<u8>>> {
+    fn recording(bytes: Vec<u8>, ahead: usize, regular: bool) -> Recording<Cursor<Vec<u8>>> {
         let front = bytes[HEADER.len()..][..ahead].to_vec();
         let mut input = Cursor::new(bytes);
         input.set_position((HEADER.len() + ahead) as u64);
-        Recording::new(|| Ok(Box::new(Evt2Decoder::new())), front, input, start).unwrap()
+        let decoder = Box::new(Evt2Decoder::new());
+        let head = Head { format: "EVT 2.0", geometry: None, length: HEADER.len(), decoder };
+        Recording::new(head, front, input, regular, false)
     }
 
     fn rest(recording: &mut Recording<Cursor<Vec<u8>>>, limit: Option<usize>) -> Vec<Vec<(u64, u16)>> {
@@ -119,10 +127,9 @@ mod tests {
 
     #[test]
     fn it_starts_again_as_often_as_one_likes_and_from_anywhere() {
-        let start = Some(HEADER.len() as u64);
         let expected: Vec<_> = (0..7).map(|x| (3 << 6, x)).collect();
         for ahead in [0, 2, 4, 9, 32] {
-            let mut recording = recording(file(3, 7), ahead, start);
+            let mut recording = recording(file(3, 7), ahead, true);
             for round in 0..3 {
                 if round == 1 {
                     let mut batch = Vec::new();
@@ -137,7 +144,7 @@ mod tests {
 
     #[test]
     fn what_can_be_read_once_ends_once() {
-        let mut recording = recording(file(0, 3), 5, None);
+        let mut recording = recording(file(0, 3), 5, false);
         // What was read ahead comes by itself: nothing to wait for.
         assert_eq!(rest(&mut recording, None), [vec![(0, 0), (0, 1), (0, 2)]]);
         recording.restart().unwrap();

@@ -1,8 +1,9 @@
 //! A file's events, in batches, with bounded memory.
 
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
+use std::ops::Range;
 
-use super::{Decoder, Error, EventBuffer, Record};
+use super::{Decoder, Error, EventBuffer, Record, Report, SharedReport, SharedTriggers};
 
 /// Bytes asked for in one read: enough that the calls cost nothing.
 const READ: usize = 256 * 1024;
@@ -36,11 +37,25 @@ pub struct Stream<R> {
     moved: usize,
     error: Option<Error>,
     finished: bool,
+    /// The place in the file of the byte that is fed next.
+    offset: u64,
+    strict: bool,
+    /// What was decoded so far.
+    decoded: Counts,
+    report: SharedReport,
+    triggers: SharedTriggers,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    events: u64,
+    bytes: u64,
 }
 
 impl<R: Read> Stream<R> {
-    /// A stream of what `decoder` makes of `ahead`, bytes that were read already, and then of `input`.
-    pub fn new(decoder: Box<dyn Decoder>, mut ahead: Vec<u8>, input: R) -> Self {
+    /// A stream of what `decoder` makes of `ahead`, bytes that were read already, and then of `input`. `offset` is the
+    /// place of `ahead` in the file. A strict stream ends at the first fault.
+    pub fn new(decoder: Box<dyn Decoder>, mut ahead: Vec<u8>, input: R, offset: u64, strict: bool) -> Self {
         let filled = ahead.len();
         ahead.resize(filled.max(READ), 0);
         Stream {
@@ -53,7 +68,22 @@ impl<R: Read> Stream<R> {
             moved: 0,
             error: None,
             finished: false,
+            offset,
+            strict,
+            decoded: Counts::default(),
+            report: SharedReport::default(),
+            triggers: SharedTriggers::default(),
         }
+    }
+
+    /// What was met so far; set anew by each [`fill`](Self::fill).
+    pub fn report(&self) -> &SharedReport {
+        &self.report
+    }
+
+    /// The triggers met so far, where the decoder collects them.
+    pub fn triggers(&self) -> &SharedTriggers {
+        &self.triggers
     }
 
     /// Adds events to `batch` until it has `limit` of them, making at most `reads` reads.
@@ -61,7 +91,17 @@ impl<R: Read> Stream<R> {
     /// # Errors
     /// What is wrong with the file, once all events before it are in batches; from then on the stream is
     /// at its end. `ErrorKind::Interrupted` (a signal) comes at once and loses nothing: call again.
-    pub fn fill(&mut self, batch: &mut Vec<Record>, limit: usize, mut reads: usize) -> Result<Fill, Error> {
+    pub fn fill(&mut self, batch: &mut Vec<Record>, limit: usize, reads: usize) -> Result<Fill, Error> {
+        let bytes = self.decoded.bytes;
+        let filled = self.fill_up(batch, limit, reads);
+        if self.decoded.bytes != bytes || self.finished {
+            let Counts { events, bytes } = self.decoded;
+            self.report.set(Report { events, bytes, ..self.decoder.report() });
+        }
+        filled
+    }
+
+    fn fill_up(&mut self, batch: &mut Vec<Record>, limit: usize, mut reads: usize) -> Result<Fill, Error> {
         loop {
             let events = &self.events.records()[self.moved..];
             let some = &events[..events.len().min(limit.saturating_sub(batch.len()))];
@@ -75,15 +115,11 @@ impl<R: Read> Stream<R> {
                 self.finished = true;
                 return Err(self.error.take().unwrap());
             }
-            if self.finished || self.error.is_some() {
+            if self.error.is_some() || (self.finished && self.moved == self.events.len()) {
                 return Ok(Fill::End);
             }
             if self.fed < self.filled {
-                let block = &self.bytes[self.fed..self.filled.min(self.fed + FEED)];
-                self.fed += block.len();
-                self.events.clear();
-                self.moved = 0;
-                self.error = self.decoder.feed(block, &mut self.events).err();
+                self.decode();
                 continue;
             }
             if reads == 0 {
@@ -91,10 +127,81 @@ impl<R: Read> Stream<R> {
             }
             reads -= 1;
             match self.input.read(&mut self.bytes) {
-                Ok(0) => self.finished = true,
+                Ok(0) => self.finish(),
                 Ok(count) => (self.fed, self.filled) = (0, count),
                 Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error.into()),
                 Err(error) => self.error = Some(error.into()),
+            }
+        }
+    }
+}
+
+impl<R> Stream<R> {
+    /// Decodes the next block.
+    fn decode(&mut self) {
+        let block = self.fed..self.filled.min(self.fed + FEED);
+        self.fed = block.end;
+        self.events.clear();
+        self.moved = 0;
+        self.error = if self.strict && self.decoder.word() > 0 {
+            self.decode_strictly(block.clone()).err()
+        } else {
+            self.decoder.feed(&self.bytes[block.clone()], &mut self.events).err()
+        };
+        self.offset += block.len() as u64;
+        self.decoded.bytes += block.len() as u64;
+        self.decoded.events += self.events.len() as u64;
+        self.triggers.append(&mut self.events.triggers);
+    }
+
+    /// Decodes a block up to its first fault. Where that is, is found by decoding ever fewer bytes from a copy of the
+    /// decoder, so that decoders need not know of it.
+    fn decode_strictly(&mut self, block: Range<usize>) -> Result<(), Error> {
+        let block = &self.bytes[block];
+        let before = self.decoder.faults();
+        let fork = self.decoder.fork();
+        let fed = self.decoder.feed(block, &mut self.events);
+        if fed.is_ok() && self.decoder.faults() == before {
+            return Ok(());
+        }
+        let try_bytes = |n: usize| {
+            let (mut decoder, mut events) = (fork.fork(), EventBuffer::new());
+            let fed = decoder.feed(&block[..n], &mut events);
+            (fed, decoder, events)
+        };
+        let (mut good, mut bad) = (0, block.len());
+        while bad - good > 1 {
+            let middle = good + (bad - good) / 2;
+            match try_bytes(middle) {
+                (Ok(()), decoder, _) if decoder.faults() == before => good = middle,
+                _ => bad = middle,
+            }
+        }
+        let (fed, after, _) = try_bytes(bad);
+        let what = match fed {
+            Ok(()) => fork.report().fault_since(&after.report()),
+            Err(error) => error.to_string(),
+        };
+        // All bytes but the last one of the word at fault: it is not decoded.
+        (_, self.decoder, self.events) = try_bytes(bad - 1);
+        let word = (self.offset + bad as u64).saturating_sub(self.decoder.word() as u64);
+        Err(Error::Malformed(format!("{what}, at byte {word} of the file")))
+    }
+
+    /// The input has ended.
+    fn finish(&mut self) {
+        self.finished = true;
+        self.events.clear();
+        self.moved = 0;
+        self.error = self.decoder.finish(&mut self.events).err();
+        self.decoded.events += self.events.len() as u64;
+        self.triggers.append(&mut self.events.triggers);
+        if self.strict && self.error.is_none() && self.decoder.word() > 0 {
+            let report = self.decoder.report();
+            if report.truncated_tail > 0 {
+                let at = self.offset - report.truncated_tail;
+                let what = Report { truncated_tail: 0, ..report.clone() }.fault_since(&report);
+                self.error = Some(Error::Malformed(format!("{what}, at byte {at} of the file")));
             }
         }
     }
@@ -108,6 +215,8 @@ impl<R: Read + Seek> Stream<R> {
     pub fn restart(&mut self, decoder: Box<dyn Decoder>, start: u64) -> Result<(), Error> {
         self.input.seek(SeekFrom::Start(start))?;
         self.decoder = decoder;
+        self.offset = start;
+        self.decoded = Counts::default();
         (self.fed, self.filled, self.moved) = (0, 0, 0);
         self.events.clear();
         self.error = None;
@@ -161,7 +270,8 @@ mod tests {
         let bytes = counting(2000);
         for (limit, step) in [(1, 999), (7, 1), (700, 13), (2000, 5000), (5000, 4096)] {
             let reads = bytes[5..].chunks(step).map(|piece| Ok(piece.to_vec())).collect();
-            let mut stream = Stream::new(Box::new(Evt2Decoder::new()), bytes[..5].to_vec(), Script(reads));
+            let mut stream =
+                Stream::new(Box::new(Evt2Decoder::new()), bytes[..5].to_vec(), Script(reads), 0, false);
             let mut all = Vec::new();
             loop {
                 let mut batch = Vec::new();
@@ -181,7 +291,7 @@ mod tests {
     fn no_more_reads_are_made_than_allowed() {
         let bytes = counting(3);
         let reads = bytes.chunks(4).map(|piece| Ok(piece.to_vec())).collect();
-        let mut stream = Stream::new(Box::new(Evt2Decoder::new()), Vec::new(), Script(reads));
+        let mut stream = Stream::new(Box::new(Evt2Decoder::new()), Vec::new(), Script(reads), 0, false);
         let mut batch = Vec::new();
         assert_eq!(stream.fill(&mut batch, 10, 0).unwrap(), Fill::Paused);
         assert_eq!(stream.fill(&mut batch, 10, 2).unwrap(), Fill::Paused);
@@ -196,7 +306,7 @@ mod tests {
         let bytes = counting(3);
         let signal = Err(ErrorKind::Interrupted.into());
         let reads = [Ok(bytes[..10].to_vec()), signal, Ok(bytes[10..].to_vec())].into();
-        let mut stream = Stream::new(Box::new(Evt2Decoder::new()), Vec::new(), Script(reads));
+        let mut stream = Stream::new(Box::new(Evt2Decoder::new()), Vec::new(), Script(reads), 0, false);
         let mut batch = Vec::new();
         assert!(matches!(stream.fill(&mut batch, 10, 9), Err(Error::Io(_))));
         assert_eq!(stream.fill(&mut batch, 10, 9).unwrap(), Fill::End);
@@ -214,7 +324,7 @@ mod tests {
             (Box::new(Evt3Decoder::new()), malformed.into(), "65535"),
         ];
         for (decoder, reads, message) in streams {
-            let mut stream = Stream::new(decoder, Vec::new(), Script(reads));
+            let mut stream = Stream::new(decoder, Vec::new(), Script(reads), 0, false);
             let mut batch = Vec::new();
             assert_eq!(stream.fill(&mut batch, 2, 99).unwrap(), Fill::Full);
             assert_eq!(columns(&batch), [0, 1]);

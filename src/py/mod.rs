@@ -6,9 +6,9 @@
 mod accumulator;
 mod aio;
 mod array;
+mod codec;
 mod custom;
 mod engine;
-mod evt;
 mod image;
 mod input;
 mod kernel;
@@ -61,9 +61,9 @@ mod _core {
     #[pymodule_export]
     use super::array::{WritableFrame, new_frame};
     #[pymodule_export]
-    use super::engine::Engine;
+    use super::codec::{FileEncoder, FileReader};
     #[pymodule_export]
-    use super::evt::EvtReader;
+    use super::engine::Engine;
     #[pymodule_export]
     use super::image::encode_png;
     #[pymodule_export]

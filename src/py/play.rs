@@ -8,8 +8,8 @@
 //! It does so only between `admit` and `done`. So at exit it is enough to stop playbacks and to wait until they are idle:
 //! no thread is left that could want an interpreter which is going away.
 
+use super::codec::{self as files, FileReader};
 use super::engine::{self, Engine, Inner, SIGNAL_CHECK, flag, is_main_thread};
-use super::evt::{self, EvtReader};
 use super::input::real;
 use super::view::SnapshotView;
 use crate::codec;
@@ -206,7 +206,7 @@ fn report(failure: Failure) {
 
 fn to_python(failure: Failure) -> PyErr {
     match failure {
-        Failure::Source(error) => evt::to_python(error),
+        Failure::Source(error) => files::to_python(error),
         Failure::Engine(error) => error.into(),
         Failure::Thread(_) | Failure::Panicked(_) => PyRuntimeError::new_err(failure.to_string()),
     }
@@ -254,7 +254,7 @@ pub fn play(
     let ingest = ingest_for(py, this)?;
     end_at_exit(py)?;
     let used = reader.call_method0(intern!(py, "_use_natively"))?;
-    let started = used.extract().and_then(|(file, size): (Bound<'_, EvtReader>, _)| {
+    let started = used.extract().and_then(|(file, size): (Bound<'_, FileReader>, _)| {
         let file = file.get();
         if repeat && !file.can_restart() {
             return Err(PyValueError::new_err("loop=True needs a file that can be read again, got a pipe"));

@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 import frames2py
 from frames2py import (
     EVENT_DTYPE,
+    TRIGGER_DTYPE,
     Accumulator,
+    DecodeReport,
     Engine,
     EngineMemory,
     EngineStats,
@@ -119,12 +121,18 @@ def play_something() -> None:
             playback.pause()
             assert playback.paused and not playback.finished
             playback.resume()
-        again: Playback = engine.play(evt.open(str(path), batch_size=1), speed=None)
+        reader = evt.open(str(path), batch_size=1, strict=True, triggers=True)
+        again: Playback = engine.play(reader, speed=None)
         ended: bool = again.join(timeout=60.0)
         position: int | None = again.position_us
         events: int = again.events
         assert (ended, position, events) == (True, 0, 1)
         again.stop()
+        report: DecodeReport = reader.report
+        counts: dict[str, int] = report.words
+        triggers: NDArray[np.void] = reader.take_triggers()
+        assert (report.events, triggers.dtype, len(triggers)) == (1, TRIGGER_DTYPE, 0)
+        assert set(counts) == set(report.word_bytes)
 
 
 def main() -> None:

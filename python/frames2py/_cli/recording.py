@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ..adapters import Reader, evt
+from ..adapters import Reader
+from ..adapters._native import open_with
 from .errors import CommandError, UsageError, describe
 from .options import MAX_SIDE
 
@@ -56,7 +57,7 @@ def open_recording(path: str, sensor: tuple[int, int] | None) -> Iterator[Record
         return known[0] if known else ANY_SIZE
 
     with reading(path):
-        reader = evt.open_with(path, choose)
+        reader = open_with(path, choose, family=None)
     with reader:
         yield Recording(path, known[0] if known else None, reader)
 

@@ -7,11 +7,12 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Protocol, SupportsIndex, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, TypeAlias
 
 import numpy as np
 
 from .._events import EVENT_DTYPE, EventArray
+from .._types import DecodeReport
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from .. import _core
 
 PathArg: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+
+
+_NUMBERS = ("events", "bytes", "time_wraps", "backward_steps", "unknown", "padding", "truncated_tail")
+_TABLES = ("words", "word_bytes", "dropped")
 
 
 class Source(Protocol):
@@ -31,6 +36,12 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Lets go of the file. May be called again, and during a ``read``."""
+
+    def report(self) -> dict[str, Any]:
+        """What was met so far: the fields of a ``DecodeReport`` but its format. Also once closed."""
+
+    def take_triggers(self) -> EventArray:
+        """The triggers met since the last call, as ``TRIGGER_DTYPE``. RuntimeError if they are not collected."""
 
 
 class Reader:
@@ -83,6 +94,25 @@ class Reader:
         """Whether :meth:`close` was called."""
         return self._closed
 
+    @property
+    def report(self) -> DecodeReport:
+        """What was met in the file so far; also after the reader is closed, and while it is played."""
+        return DecodeReport(format=self._format, **self._source.report())
+
+    def take_triggers(self) -> EventArray:
+        """The external triggers met since the last call, in file order.
+
+        They are collected when the file was opened with ``triggers=True``, up to where its events are decoded, and
+        kept until they are taken.
+
+        Returns:
+            A 1-D array of :data:`frames2py.TRIGGER_DTYPE`: ``t`` in µs, the input ``id``, the edge ``p`` (1 rising).
+
+        Raises:
+            RuntimeError: triggers are not collected.
+        """
+        return self._source.take_triggers()
+
     def close(self) -> None:
         """Close the file. Closing again does nothing; arrays already yielded stay valid."""
         self._closed = True
@@ -97,7 +127,7 @@ class Reader:
         if not self._iterated.acquire(blocking=False):
             raise RuntimeError("a reader can be iterated over, or played, once; open the recording again")
 
-    def _use_natively(self) -> tuple[_core.EvtReader, int | None]:
+    def _use_natively(self) -> tuple[_core.FileReader, int | None]:
         """Use the reader up for a playback, which reads what is returned in batches of that size."""
         native = getattr(self._source, "native", None)
         if native is None:
@@ -156,13 +186,21 @@ class _Batches(Iterator[EventArray]):
 class BatchSource:
     """A :class:`Source` over an iterable of event arrays of any sizes, each in memory of its own.
 
-    Empty arrays are left out. ``close`` is called by ``close()``. For formats whose reading is Python;
+    Empty arrays are left out. ``close`` is called by ``close()``; ``report`` gives the fields of a report that are not 0
+    or empty, but for the number of events. For formats whose reading is Python;
     what is natively read cuts its batches itself.
     """
 
-    def __init__(self, batches: Iterable[EventArray], close: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        batches: Iterable[EventArray],
+        close: Callable[[], None],
+        report: Callable[[], dict[str, Any]] | None = None,
+    ) -> None:
         self._batches = iter(batches)
         self.close = close
+        self._report = report
+        self._read = 0
         # Read but not returned yet, all nonempty, and the events in them. They stay here when a signal
         # ends a read.
         self._parts: list[EventArray] = []
@@ -181,6 +219,7 @@ class BatchSource:
                 if batch is None:
                     break
                 if len(batch):
+                    self._read += len(batch)
                     self._parts.append(batch)
                     self._count += len(batch)
             if not self._parts:
@@ -193,6 +232,13 @@ class BatchSource:
                 self._count -= len(part)
                 return part
             return self._cut(limit)
+
+    def report(self) -> dict[str, Any]:
+        report: dict[str, Any] = dict.fromkeys(_NUMBERS, 0) | {name: {} for name in _TABLES}
+        return report | {"events": self._read} | (self._report() if self._report else {})
+
+    def take_triggers(self) -> EventArray:
+        raise RuntimeError("triggers are collected only when open() is told so, of formats that have them")
 
     def _cut(self, limit: int) -> EventArray:
         """Up to ``limit`` events off the front, copied."""

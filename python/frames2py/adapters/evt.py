@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-
-from .. import _core
-from .._events import EVENT_DTYPE, EventArray
-from ._reader import PathArg, Reader, check_batch_size, check_sensor_size, resolve_sensor_size
+from ._native import open_native
+from ._reader import PathArg, Reader
 
 __all__ = ["open"]
 
 
 def open(  # noqa: A001 - every adapter's function has this name
-    path: PathArg, *, sensor_size: tuple[int, int] | None = None, batch_size: int | None = None
+    path: PathArg,
+    *,
+    sensor_size: tuple[int, int] | None = None,
+    batch_size: int | None = None,
+    strict: bool = False,
+    triggers: bool = False,
 ) -> Reader:
     """Open a Prophesee RAW file (EVT 2.0 or EVT 3.0) and read its header.
 
@@ -28,6 +29,9 @@ def open(  # noqa: A001 - every adapter's function has this name
             it must be the same.
         batch_size: events per yielded array, all but the last; ``None`` leaves it to the reader (65,536
             for files).
+        strict: stop with an error at the first fault, which are the things that the reader's ``report`` counts as dropped,
+            stepping back, unknown or truncated; the message names its byte. Otherwise they are counted.
+        triggers: collect external triggers, for ``take_triggers()``.
 
     Returns:
         A :class:`~frames2py.adapters.Reader` whose ``format`` is ``"EVT 2.0"`` or ``"EVT 3.0"``.
@@ -40,35 +44,12 @@ def open(  # noqa: A001 - every adapter's function has this name
             ``batch_size`` below 1. Also by iteration, at an EVT 3.0 vector that reaches beyond
             x = 65535.
     """
-    given = None if sensor_size is None else check_sensor_size(sensor_size)
-    return open_with(path, lambda stated: resolve_sensor_size(given, stated, "the EVT header"), batch_size)
-
-
-def open_with(
-    path: PathArg,
-    choose: Callable[[tuple[int, int] | None], tuple[int, int]],
-    batch_size: int | None = None,
-) -> Reader:
-    """Opens a file once; ``choose`` makes a sensor size of what the header states, or raises."""
-    limit = check_batch_size(batch_size)
-    native = _core.EvtReader(os.fsdecode(path))
-    try:
-        size = choose(native.geometry)
-    except BaseException:
-        native.close()
-        raise
-    return Reader(_Source(native), format=native.format, sensor_size=size, batch_size=limit)
-
-
-class _Source:
-    """The native reader, its bytes seen as events. A playback reads it natively."""
-
-    __slots__ = ("close", "native")
-
-    def __init__(self, native: _core.EvtReader) -> None:
-        self.native = native
-        self.close = native.close
-
-    def read(self, limit: int | None) -> EventArray | None:
-        packed = self.native.read(limit)
-        return None if packed is None else packed.view(EVENT_DTYPE)
+    return open_native(
+        path,
+        family="evt",
+        where="the EVT header",
+        sensor_size=sensor_size,
+        batch_size=batch_size,
+        strict=strict,
+        triggers=triggers,
+    )

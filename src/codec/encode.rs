@@ -1,0 +1,58 @@
+//! Events in, bytes out.
+
+use super::{Error, Record};
+
+/// A format's encoder. What it returns, in order, is a file; the caller writes it.
+pub trait Encoder: Send {
+    /// Appends the bytes that a file begins with. Called once, first.
+    fn start(&mut self, out: &mut Vec<u8>);
+
+    /// Appends the bytes of `events`, which follow those of the call before. How the events are cut into calls does not
+    /// change what they decode to.
+    ///
+    /// # Errors
+    /// [`Error::Unencodable`] for the first event that the format cannot hold; nothing is then appended or
+    /// remembered.
+    fn encode(&mut self, events: &[Record], out: &mut Vec<u8>) -> Result<(), Error>;
+
+    /// Appends the bytes that a file ends with, and returns what is then to be overwritten. Called once, last.
+    ///
+    /// # Errors
+    /// The file cannot be completed.
+    fn finish(&mut self, _out: &mut Vec<u8>) -> Result<Vec<Patch>, Error> {
+        Ok(Vec::new())
+    }
+}
+
+/// Bytes that are known only once everything is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Patch {
+    /// Their place, from the start of the file.
+    pub at: u64,
+    /// What is to be there.
+    pub bytes: Vec<u8>,
+}
+
+/// The formats that are written, by the names that `frames2py.save` knows them by.
+pub const WRITTEN: [&str; 0] = [];
+
+/// An encoder of the format of that name, one of [`WRITTEN`], for a sensor of that size.
+///
+/// # Errors
+/// [`Error::Header`]: the format is not written, or cannot hold such a sensor.
+pub fn encoder(format: &str, _sensor: (u32, u32)) -> Result<Box<dyn Encoder>, Error> {
+    Err(Error::Header(format!("the format {format:?} is not written; known are {}", WRITTEN.join(", "))))
+}
+
+/// The error for the event at `index` of a call, whose `field` is `value`, where `format` holds only what `expected`
+/// says.
+pub fn unencodable(
+    index: usize,
+    field: &'static str,
+    value: impl std::fmt::Display,
+    format: &str,
+    expected: &str,
+) -> Error {
+    let reason = format!("{field} is {value}; {format} holds {expected}");
+    Error::Unencodable { index, reason }
+}

@@ -1,0 +1,150 @@
+//! What a file says of itself before its events: its format is found by content, never by name.
+
+use std::io::Read;
+
+use super::{Decoder, Error, header};
+
+/// A head that is longer than this is refused, so that its memory is bounded.
+pub const MAX_HEAD: usize = 16 << 20;
+
+/// Kinds of files, each with a way to begin that no other has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// Prophesee RAW: EVT 2.0, 2.1 and 3.0.
+    Evt,
+}
+
+impl Family {
+    /// Every family, in the order they are tried.
+    pub const ALL: [Family; 1] = [Family::Evt];
+
+    /// How people call its files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Family::Evt => "Prophesee RAW",
+        }
+    }
+
+    /// Whether a file that starts with `bytes` is of this family; `None` when more of it is needed.
+    fn starts(self, bytes: &[u8], at_end: bool) -> Option<bool> {
+        match self {
+            // What else starts with a percent sign is looked at before.
+            Family::Evt => prefix(b"%", bytes, at_end),
+        }
+    }
+
+    /// Reads the head off `bytes`, the start of a file of this family.
+    fn head(self, bytes: &[u8], at_end: bool, options: Options) -> Result<Option<Head>, Error> {
+        match self {
+            Family::Evt => header::head(bytes, at_end, options),
+        }
+    }
+}
+
+/// How a file is to be decoded.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Collect external triggers besides events.
+    pub triggers: bool,
+    /// Stop at the first fault, as [`Decoder::word`] has it.
+    pub strict: bool,
+}
+
+/// What a head says.
+pub struct Head {
+    /// The format and its version, as `EVT 3.0`.
+    pub format: &'static str,
+    /// `(width, height)` of the sensor, when it is stated.
+    pub geometry: Option<(u32, u32)>,
+    /// The bytes of the head; the body is behind them.
+    pub length: usize,
+    /// A decoder of the body, which has seen nothing of it.
+    pub decoder: Box<dyn Decoder>,
+}
+
+/// Whether a file that starts with `bytes` starts with `magic`; `None` when more of it is needed.
+pub fn prefix(magic: &[u8], bytes: &[u8], at_end: bool) -> Option<bool> {
+    let common = magic.len().min(bytes.len());
+    if magic[..common] != bytes[..common] {
+        return Some(false);
+    }
+    (common == magic.len()).then_some(true).or(at_end.then_some(false))
+}
+
+/// Reads the head of `bytes`, the start of a file, which is of the family `only` if that is given; `None` when more of
+/// it is needed, which is never so `at_end`.
+///
+/// # Errors
+/// [`Error::Header`]: no known format, another family's, or a head that cannot be used.
+pub fn head(
+    bytes: &[u8],
+    at_end: bool,
+    only: Option<Family>,
+    options: Options,
+) -> Result<Option<Head>, Error> {
+    for family in Family::ALL {
+        match family.starts(bytes, at_end) {
+            None => return Ok(None),
+            Some(false) => {}
+            Some(true) if only.is_none_or(|only| only == family) => {
+                return family.head(bytes, at_end, options);
+            }
+            Some(true) => {
+                return Err(Error::Header(format!(
+                    "this is a {} file, not {}",
+                    family.name(),
+                    only.unwrap_or(family).name()
+                )));
+            }
+        }
+    }
+    // An unknown start is told in the words of the family that was asked for.
+    match only {
+        Some(only) => only.head(bytes, at_end, options),
+        None => Err(Error::Header("not a recording: it begins as no known format does".into())),
+    }
+}
+
+/// Reads a head off the front of a file and keeps what it read too much.
+#[derive(Default)]
+pub struct HeadReader {
+    bytes: Vec<u8>,
+}
+
+impl HeadReader {
+    /// A reader at the start of a file.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reads up to the head's end. Returns the head and the bytes that were read behind it.
+    ///
+    /// # Errors
+    /// [`Error::Header`] as [`head`] has it. [`Error::Io`], after which the call may be repeated (a signal:
+    /// `ErrorKind::Interrupted`).
+    pub fn read(
+        &mut self,
+        input: &mut impl Read,
+        only: Option<Family>,
+        options: Options,
+    ) -> Result<(Head, Vec<u8>), Error> {
+        let mut at_end = false;
+        loop {
+            if let Some(head) = head(&self.bytes, at_end, only, options)? {
+                let ahead = self.bytes.split_off(head.length);
+                return Ok((head, ahead));
+            }
+            if at_end || self.bytes.len() >= MAX_HEAD {
+                return Err(Error::Header(format!(
+                    "the head of the file does not end within {MAX_HEAD} bytes"
+                )));
+            }
+            // Twice as much each time: what is looked at again and again stays linear.
+            let old = self.bytes.len();
+            self.bytes.resize(old + old.max(4096), 0);
+            let got = input.read(&mut self.bytes[old..]);
+            self.bytes.truncate(old + *got.as_ref().unwrap_or(&0));
+            at_end = got? == 0;
+        }
+    }
+}
