@@ -136,6 +136,8 @@ impl Index {
         let (mut builder, mut events) = (Builder::new(), EventBuffer::new());
         let mut bytes = vec![0; 256 << 10];
         let mut offset = start;
+        // An empty body has a point, too.
+        let mut indexed = builder.before(&*decoder, offset);
         loop {
             on()?;
             let got = match input.read(&mut bytes) {
@@ -150,7 +152,8 @@ impl Index {
                 return Ok(builder.finish());
             }
             for block in bytes[..got].chunks(FEED) {
-                if !builder.before(&*decoder, offset) {
+                indexed &= builder.before(&*decoder, offset);
+                if !indexed {
                     return Err(Error::Malformed("recordings of this format have no index".into()));
                 }
                 events.clear();
@@ -174,7 +177,7 @@ impl Index {
         self.points.len()
     }
 
-    /// Whether there is no point: the recording is empty.
+    /// Whether there is no point.
     pub fn is_empty(&self) -> bool {
         self.points.is_empty()
     }
