@@ -335,8 +335,12 @@ mod tests {
     }
 
     fn recording(bytes: &[u8]) -> Recording<Cursor<Vec<u8>>> {
-        let head =
-            Head { format: "EVT 2.0", geometry: None, length: HEAD, decoder: Box::new(Evt2Decoder::new()) };
+        let head = Head {
+            format: "EVT 2.0",
+            geometry: None,
+            length: HEAD,
+            decoder: Box::new(Evt2Decoder::new(Default::default())),
+        };
         let mut input = Cursor::new(bytes.to_vec());
         input.set_position(HEAD as u64);
         Recording::new(head, Vec::new(), input, true, false)

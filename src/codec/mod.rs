@@ -4,19 +4,26 @@
 //! recording may be cut anywhere, in the middle of a word included, and decodes to the same events.
 //! [`Stream`] drives one over any [`std::io::Read`] with bounded memory. Nothing here knows of Python.
 
+mod buffer;
 mod encode;
 mod evt2;
+mod evt21;
 mod evt3;
+#[cfg(test)]
+mod evt_oracle;
 mod head;
 mod header;
 mod index;
 mod recording;
 mod report;
+mod simd;
 mod stream;
 
+pub use buffer::EventBuffer;
 pub use encode::{Encoder, Patch, WRITTEN, encoder, unencodable};
-pub use evt2::Evt2Decoder;
-pub use evt3::Evt3Decoder;
+pub use evt2::{Evt2Decoder, Evt2Encoder};
+pub use evt3::{Evt3Decoder, Evt3Encoder};
+pub use evt21::{Evt21Decoder, Evt21Encoder, Order};
 pub use head::{Family, Head, HeadReader, MAX_HEAD, Options, head, prefix};
 pub use header::Version;
 pub use index::{Builder, Index, Totals};
@@ -96,63 +103,6 @@ impl SharedTriggers {
         if !triggers.is_empty() {
             self.0.lock().unwrap_or_else(PoisonError::into_inner).append(triggers);
         }
-    }
-}
-
-/// Where decoders put events, and triggers if they are asked for. Meant to be cleared and used again: room is initialised once, so a
-/// decoder may write a record it then does not keep, which is what makes branch-free loops possible.
-#[derive(Default)]
-pub struct EventBuffer {
-    rows: Vec<Record>,
-    len: usize,
-    /// Triggers, in order, of a decoder that was made to collect them.
-    pub triggers: Vec<Trigger>,
-}
-
-impl EventBuffer {
-    /// An empty buffer.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Forgets the events and keeps the room.
-    pub fn clear(&mut self) {
-        self.len = 0;
-        self.triggers.clear();
-    }
-
-    /// The events, in order.
-    pub fn records(&self) -> &[Record] {
-        &self.rows[..self.len]
-    }
-
-    /// The events as packed bytes, 13 per event.
-    pub fn as_bytes(&self) -> &[u8] {
-        self.records().as_flattened()
-    }
-
-    /// The number of events.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there is no event.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// At least `n` rows behind the last event, to be written and then kept with [`keep`](Self::keep).
-    fn room(&mut self, n: usize) -> &mut [Record] {
-        if self.rows.len() - self.len < n {
-            self.rows.resize(self.len + n, [0; 13]);
-        }
-        &mut self.rows[self.len..]
-    }
-
-    /// Makes the first `n` rows of the last [`room`](Self::room) events.
-    fn keep(&mut self, n: usize) {
-        debug_assert!(n <= self.rows.len() - self.len);
-        self.len += n;
     }
 }
 
@@ -325,21 +275,5 @@ mod tests {
         let event = Event { t: 0x0807_0605_0403_0201, x: 0x0a09, y: 0x0c0b, p: 0x0d };
         assert_eq!(event.to_record(), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
         assert_eq!(Event::from_record(&event.to_record()), event);
-    }
-
-    #[test]
-    fn a_buffer_appends_until_it_is_cleared() {
-        let event = |t| Event { t, x: 1, y: 2, p: 3 };
-        let mut buffer = EventBuffer::new();
-        for t in 0..3 {
-            buffer.room(5)[0] = event(t).to_record();
-            buffer.room(2)[1] = event(99).to_record();
-            buffer.keep(1);
-        }
-        let times: Vec<_> = buffer.records().iter().map(|r| Event::from_record(r).t).collect();
-        assert_eq!(times, [0, 1, 2]);
-        assert_eq!(buffer.as_bytes().len(), 39);
-        buffer.clear();
-        assert!(buffer.is_empty());
     }
 }

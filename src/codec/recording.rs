@@ -2,13 +2,14 @@
 
 use std::io::{ErrorKind, Read, Seek};
 
+use super::stream::BEYOND;
 use super::{
     Decoder, Error, Event, Fill, Head, Index, Record, SharedReport, SharedTriggers, Stream, reserve,
 };
 
-/// Events in a batch when the caller asks for no number: large enough that the cost of a batch does not
-/// show, small enough to stay in the second cache.
-const NATURAL_BATCH: usize = 64 * 1024;
+/// Events in a batch when the caller asks for no number: large enough that the cost of a batch does not show, small enough
+/// for two batches to stay in the second cache, the one in use and the next.
+const NATURAL_BATCH: usize = 16 * 1024;
 
 /// Reads after which a call returns, though it has found no events.
 const READS_PER_CALL: usize = 64;
@@ -65,7 +66,7 @@ impl<R: Read> Recording<R> {
         let target = limit.unwrap_or(NATURAL_BATCH);
         let at_once = limit.is_none() && self.start.is_none();
         if batch.capacity() == 0 {
-            reserve(batch, target.min(NATURAL_BATCH))?;
+            reserve(batch, target.min(NATURAL_BATCH) + if target < BEYOND { 0 } else { BEYOND })?;
         }
         // What was read already must not wait for the pipe's next bytes.
         let mut fill = self.stream.fill(batch, target, if at_once { 0 } else { READS_PER_CALL });
@@ -168,7 +169,7 @@ impl<R> Recording<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::Evt2Decoder;
+    use crate::codec::{Event, Evt2Decoder, Options};
     use std::io::Cursor;
 
     const HEADER: &[u8] = b"% evt 2.0\n";
@@ -183,7 +184,7 @@ mod tests {
         let front = bytes[HEADER.len()..][..ahead].to_vec();
         let mut input = Cursor::new(bytes);
         input.set_position((HEADER.len() + ahead) as u64);
-        let decoder = Box::new(Evt2Decoder::new());
+        let decoder = Box::new(Evt2Decoder::new(Options::default()));
         let head = Head { format: "EVT 2.0", geometry: None, length: HEADER.len(), decoder };
         Recording::new(head, front, input, regular, false)
     }
