@@ -4,7 +4,9 @@
 //! recording may be cut anywhere, in the middle of a word included, and decodes to the same events.
 //! [`Stream`] drives one over any [`std::io::Read`] with bounded memory. Nothing here knows of Python.
 
+mod dat;
 mod encode;
+mod es;
 mod evt2;
 mod evt3;
 mod head;
@@ -12,8 +14,11 @@ mod header;
 mod recording;
 mod report;
 mod stream;
+mod text;
 
+pub use dat::{DatDecoder, DatEncoder};
 pub use encode::{Encoder, Patch, WRITTEN, encoder, unencodable};
+pub use es::{EsDecoder, EsEncoder};
 pub use evt2::Evt2Decoder;
 pub use evt3::Evt3Decoder;
 pub use head::{Family, Head, HeadReader, MAX_HEAD, Options, head, prefix};
@@ -21,6 +26,7 @@ pub use header::Version;
 pub use recording::{More, Recording};
 pub use report::{Report, SharedReport, Words};
 pub use stream::{Fill, Stream, reserve};
+pub use text::{Columns, CsvEncoder, TextDecoder, TextOptions, TimeUnit};
 
 use std::sync::{Arc, Mutex, PoisonError};
 
