@@ -183,12 +183,15 @@ impl Converter<'_> {
         let expected = |rule: &str| format!("a time is a whole number of microseconds{rule}");
         let range = || expected(" from 0 to below 2**63");
         let ints = &mut buffer.ints[..n];
-        let largest = ints.iter().fold(0, |largest, &t| largest.max(t as u64));
+        // No time is larger than all bits of all times together, which are fewer instructions than the largest.
+        let largest = ints.iter().fold(0, |all, &t| all | t as u64);
         match scale {
             Scale::Times(factor) => {
                 let limit = (TIMESTAMP_LIMIT - 1) / u64::from(factor);
-                if largest > limit {
-                    return ints.iter().position(|&t| t as u64 > limit).map(|i| (i, range()));
+                if largest > limit
+                    && let Some(i) = ints.iter().position(|&t| t as u64 > limit)
+                {
+                    return Some((i, range()));
                 }
                 if factor > 1 {
                     ints.iter_mut().for_each(|t| *t *= i64::from(factor));
@@ -215,6 +218,12 @@ impl Converter<'_> {
         let fraction = buffer.whole(&self.columns[3], n);
         let ints = &buffer.ints[..fraction.unwrap_or(n)];
         let before = self.seen;
+        // Mostly there are just 0 and 1, which two folds tell.
+        let (any, all) = ints.iter().fold((0, !0), |(any, all), &p| (any | p, all & p));
+        if fraction.is_none() && any & !1 == 0 && !before.minus {
+            self.seen.zero |= all & 1 == 0;
+            return None;
+        }
         let (mut zero, mut minus, mut other) = (before.zero, before.minus, false);
         for &p in ints {
             zero |= p == 0;

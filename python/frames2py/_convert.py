@@ -68,6 +68,7 @@ def events(
             to 65535, NaN, a polarity other than 0 and 1 or -1 and 1 (both ways in one array are refused,
             too). The message says which row, counted from 0, and what it held.
     """
+    converter = Converter(time_unit, round_times)
     given = [name for name, value in (("t", t), ("x", x), ("y", y), ("p", p)) if value is not None]
     if source is None:
         missing = [name for name in ALIASES if name not in given]
@@ -82,7 +83,7 @@ def events(
         if given:
             raise TypeError(f"events() takes an array or columns, not both: {', '.join(given)} is given, too")
         parts = split(np.asarray(source), columns)
-    return Converter(time_unit, round_times).convert(parts)
+    return converter.convert(parts)
 
 
 class Converter:
@@ -104,13 +105,23 @@ class Converter:
         self._row = 0
         self._zero = self._minus = False
 
+    def check(self, dtypes: Sequence[np.dtype[Any]]) -> None:
+        """Refuses columns t, x, y, p of dtypes that are not converted."""
+        for name, dtype in zip("txyp", dtypes, strict=True):
+            sizes = (4, 8) if dtype.kind == "f" else (1, 2, 4, 8)
+            if dtype.kind not in "biuf" or dtype.itemsize not in sizes:
+                raise TypeError(
+                    f"{name} must hold integers, bools or floats of 4 or 8 bytes, got dtype {dtype}"
+                )
+        if self._time_unit is None and dtypes[0].kind == "f":
+            raise TypeError(
+                f't holds floats ({dtypes[0]}): say in which unit, time_unit="s", "ms", "us" or "ns"'
+            )
+
     def convert(self, parts: Sequence[NDArray[Any]]) -> EventArray:
         """The events of the columns t, x, y, p, which follow those of the call before."""
         t = parts[0]
-        if self._time_unit is None and t.dtype.kind == "f":
-            raise TypeError(
-                f't holds floats ({t.dtype}): say in which unit, time_unit="s", "ms", "us" or "ns"'
-            )
+        self.check([part.dtype for part in parts])
         # Views that nobody else has: others may reshape an array of theirs at any time.
         packed, self._zero, self._minus = _core.convert_events(
             *(part[:] for part in parts),
@@ -169,15 +180,9 @@ def name_columns(names: Sequence[str]) -> dict[str, str]:
 
 def _column(name: str, values: ArrayLike | None) -> NDArray[Any]:
     array = np.asarray(values)
+    if array.size == 0 and not isinstance(values, np.ndarray):
+        # An empty list says nothing of its type.
+        array = array.astype("u1")
     if array.ndim != 1:
         raise ValueError(f"{name} must be 1-D, got shape {array.shape}")
-    if (
-        array.dtype.kind not in "biuf"
-        or array.dtype.itemsize not in (1, 2, 4, 8)
-        or array.dtype == np.float16
-    ):
-        # An empty list is an array of floats, and so no matter.
-        raise TypeError(
-            f"{name} must hold integers, bools or floats of 4 or 8 bytes, got dtype {array.dtype}"
-        )
     return array
