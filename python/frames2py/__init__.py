@@ -4,6 +4,7 @@ One thread ingests events, a kernel accumulates them, the engine publishes immut
 of threads read the latest one without waiting and without making the producer wait."""
 
 from . import _core, kernels, publish
+from ._convert import events
 from ._core import Accumulator, Engine, Playback, __version__
 from ._events import EVENT_DTYPE, TRIGGER_DTYPE
 from ._recordings import open, save
@@ -37,6 +38,7 @@ __all__ = [
     "TimestampDecay",
     "VoxelGrid",
     "__version__",
+    "events",
     "kernels",
     "open",
     "publish",

@@ -94,6 +94,19 @@ class FileEncoder:
     def encode(self, events: EventArray) -> bytes: ...
     def finish(self) -> tuple[bytes, list[tuple[int, bytes]]]: ...
 
+def convert_events(
+    t: NDArray[Any],
+    x: NDArray[Any],
+    y: NDArray[Any],
+    p: NDArray[Any],
+    *,
+    time_unit: str,
+    round_times: bool = False,
+    first_row: int = 0,
+    zero: bool = False,
+    minus: bool = False,
+) -> tuple[np.ndarray[tuple[int], np.dtype[np.uint8]], bool, bool]: ...
+
 @final
 class FileReader:
     def __new__(
@@ -103,6 +116,9 @@ class FileReader:
         family: str | None = None,
         strict: bool = False,
         triggers: bool = False,
+        columns: str | None = None,
+        time_unit: str | None = None,
+        round_times: bool = False,
     ) -> FileReader: ...
     @property
     def format(self) -> str: ...

@@ -62,6 +62,7 @@ impl EventBuffer {
 
     /// Appends events.
     pub fn append(&mut self, events: &[Record]) {
+        self.grow(events.len());
         self.rows.extend_from_slice(events);
         self.written = self.written.max(self.rows.len());
     }

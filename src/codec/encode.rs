@@ -1,6 +1,6 @@
 //! Events in, bytes out.
 
-use super::{Error, Evt2Encoder, Evt3Encoder, Evt21Encoder, Record};
+use super::{CsvEncoder, DatEncoder, Error, EsEncoder, Evt2Encoder, Evt3Encoder, Evt21Encoder, Record};
 
 /// A format's encoder. What it returns, in order, is a file; the caller writes it.
 pub trait Encoder: Send {
@@ -34,10 +34,7 @@ pub struct Patch {
 }
 
 /// The formats that are written, by the names that `frames2py.save` knows them by.
-pub const WRITTEN: &[&str] = &[
-    "evt2", //
-    "evt2.1", "evt3",
-];
+pub const WRITTEN: &[&str] = &["evt2", "evt2.1", "evt3", "dat", "es", "csv"];
 
 /// An encoder of the format of that name, one of [`WRITTEN`], for a sensor of that size.
 ///
@@ -48,6 +45,9 @@ pub fn encoder(format: &str, sensor: (u32, u32)) -> Result<Box<dyn Encoder>, Err
         "evt2" => Box::new(Evt2Encoder::new(sensor)?),
         "evt2.1" => Box::new(Evt21Encoder::new(sensor)?),
         "evt3" => Box::new(Evt3Encoder::new(sensor)?),
+        "dat" => Box::new(DatEncoder::new(sensor)),
+        "es" => Box::new(EsEncoder::new(sensor)?),
+        "csv" => Box::new(CsvEncoder),
         _ => {
             let known = WRITTEN.join(", ");
             return Err(Error::Header(format!("the format {format:?} is not written; known are {known}")));

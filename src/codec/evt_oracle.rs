@@ -332,7 +332,7 @@ fn check<O: Oracle>(
     limit: usize,
 ) {
     let expected = O::read(bytes);
-    for decoder in decoders(Options { triggers: true, strict: false }) {
+    for decoder in decoders(Options { triggers: true, strict: false, ..Options::default() }) {
         let mut found = decode(decoder, O::SIZE as u64, bytes, sizes);
         if let (Some(message), Some(expected)) = (&found.error, &expected.error) {
             assert!(message.contains(expected), "{message}, not {expected}");
@@ -346,7 +346,7 @@ fn check<O: Oracle>(
         assert_eq!((found.events, found.words), (expected.events.clone(), expected.words.clone()));
     }
     let expected = O::read_strictly(bytes);
-    for decoder in decoders(Options { triggers: true, strict: true }) {
+    for decoder in decoders(Options { triggers: true, strict: true, ..Options::default() }) {
         assert_eq!(decode_strictly(decoder, bytes, limit), expected);
     }
 }
@@ -470,7 +470,7 @@ proptest! {
         let little = [&bytes32(&little), &[0x10; 7][..tail]].concat();
         check::<Evt21>(evt21_decoders, &little, &sizes, limit);
         let halves = [&bytes32(&halves), &[0x10; 7][..tail]].concat();
-        let options = Options { triggers: true, strict: false };
+        let options = Options { triggers: true, strict: false, ..Options::default() };
         let swapped = Box::new(Evt21Decoder::new(Order::Halves, options));
         prop_assert_eq!(decode(swapped, 8, &halves, &sizes), Evt21::read(&little));
     }

@@ -5,7 +5,9 @@
 //! [`Stream`] drives one over any [`std::io::Read`] with bounded memory. Nothing here knows of Python.
 
 mod buffer;
+mod dat;
 mod encode;
+mod es;
 mod evt2;
 mod evt21;
 mod evt3;
@@ -18,9 +20,12 @@ mod recording;
 mod report;
 mod simd;
 mod stream;
+mod text;
 
 pub use buffer::EventBuffer;
+pub use dat::{DatDecoder, DatEncoder};
 pub use encode::{Encoder, Patch, WRITTEN, encoder, unencodable};
+pub use es::{EsDecoder, EsEncoder};
 pub use evt2::{Evt2Decoder, Evt2Encoder};
 pub use evt3::{Evt3Decoder, Evt3Encoder};
 pub use evt21::{Evt21Decoder, Evt21Encoder, Order};
@@ -30,6 +35,7 @@ pub use index::{Builder, Index, Totals};
 pub use recording::{More, Recording};
 pub use report::{Report, SharedReport, Words};
 pub use stream::{Fill, Stream, reserve};
+pub use text::{Columns, CsvEncoder, TextDecoder, TextOptions, TimeUnit};
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -17,8 +17,8 @@ use pyo3::types::{PyBytes, PyDict};
 use super::engine::SIGNAL_CHECK;
 use super::input::Layouts;
 use crate::codec::{
-    self, Encoder, Error, Event, Family, HeadReader, Index, More, Options, Record, Recording, SharedReport,
-    SharedTriggers,
+    self, Columns, Encoder, Error, Event, Family, HeadReader, Index, More, Options, Record, Recording,
+    SharedReport, SharedTriggers, TextOptions, TimeUnit,
 };
 use crate::event::TIMESTAMP_LIMIT;
 
@@ -52,16 +52,27 @@ fn family(name: &str) -> PyResult<Family> {
 #[pymethods]
 impl FileReader {
     #[new]
-    #[pyo3(signature = (path, *, family=None, strict=false, triggers=false))]
+    #[pyo3(signature = (
+        path, *, family=None, strict=false, triggers=false, columns=None, time_unit=None, round_times=false
+    ))]
+    #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
         path: PathBuf,
         family: Option<&str>,
         strict: bool,
         triggers: bool,
+        columns: Option<&str>,
+        time_unit: Option<&str>,
+        round_times: bool,
     ) -> PyResult<Self> {
         let only = family.map(self::family).transpose()?;
-        let options = Options { triggers, strict };
+        let text = TextOptions {
+            columns: columns.map(Columns::parse).transpose().map_err(to_python)?,
+            time_unit: time_unit.map(TimeUnit::parse).transpose().map_err(to_python)?,
+            round_times,
+        };
+        let options = Options { triggers, strict, text };
         let (mut file, regular) = loop {
             match py.detach(|| open(&path)) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => py.check_signals()?,

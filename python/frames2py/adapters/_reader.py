@@ -78,7 +78,7 @@ class Reader:
         source: Source,
         *,
         format: str,  # noqa: A002 - named as the property it becomes
-        sensor_size: tuple[int, int],
+        sensor_size: tuple[int, int] | None,
         batch_size: int | None,
     ) -> None:
         self._source = source
@@ -96,8 +96,9 @@ class Reader:
         return self._format
 
     @property
-    def sensor_size(self) -> tuple[int, int]:
-        """``(width, height)`` in pixels, from the file or as it was given to ``open()``."""
+    def sensor_size(self) -> tuple[int, int] | None:
+        """``(width, height)`` in pixels, from the file or as it was given to ``open()``. None of files that state no
+        size, of formats that have no place for it, when none was given."""
         return self._sensor_size
 
     @property
@@ -243,9 +244,9 @@ class Reader:
         self.close()
 
     def __repr__(self) -> str:
-        width, height = self._sensor_size
         state = "closed" if self._closed else "open"
-        return f"<{state} reader of {self._format}, sensor {width}x{height}>"
+        sensor = "unknown" if self._sensor_size is None else "{}x{}".format(*self._sensor_size)
+        return f"<{state} reader of {self._format}, sensor {sensor}>"
 
     def _check_open(self) -> None:
         if self._closed:
