@@ -1,6 +1,6 @@
 //! Events in, bytes out.
 
-use super::{Error, Record};
+use super::{Aedat4Encoder, Compression, Error, Record};
 
 /// A format's encoder. What it returns, in order, is a file; the caller writes it.
 pub trait Encoder: Send {
@@ -34,14 +34,20 @@ pub struct Patch {
 }
 
 /// The formats that are written, by the names that `frames2py.save` knows them by.
-pub const WRITTEN: [&str; 0] = [];
+pub const WRITTEN: &[&str] = &["aedat4"];
 
 /// An encoder of the format of that name, one of [`WRITTEN`], for a sensor of that size.
 ///
 /// # Errors
 /// [`Error::Header`]: the format is not written, or cannot hold such a sensor.
-pub fn encoder(format: &str, _sensor: (u32, u32)) -> Result<Box<dyn Encoder>, Error> {
-    Err(Error::Header(format!("the format {format:?} is not written; known are {}", WRITTEN.join(", "))))
+pub fn encoder(format: &str, sensor: (u32, u32)) -> Result<Box<dyn Encoder>, Error> {
+    match format {
+        "aedat4" => Ok(Box::new(Aedat4Encoder::new(sensor, Compression::Lz4)?)),
+        _ => Err(Error::Header(format!(
+            "the format {format:?} is not written; known are {}",
+            WRITTEN.join(", ")
+        ))),
+    }
 }
 
 /// The error for the event at `index` of a call, whose `field` is `value`, where `format` holds only what `expected`

@@ -4,15 +4,24 @@
 //! recording may be cut anywhere, in the middle of a word included, and decodes to the same events.
 //! [`Stream`] drives one over any [`std::io::Read`] with bounded memory. Nothing here knows of Python.
 
+mod aedat2;
+mod aedat3;
+mod aedat4;
 mod encode;
 mod evt2;
 mod evt3;
+mod flatbuffer;
 mod head;
 mod header;
+mod lz4;
 mod recording;
 mod report;
 mod stream;
+mod xml;
 
+pub use aedat2::Aedat2Decoder;
+pub use aedat3::Aedat3Decoder;
+pub use aedat4::{Aedat4Decoder, Aedat4Encoder, Compression};
 pub use encode::{Encoder, Patch, WRITTEN, encoder, unencodable};
 pub use evt2::Evt2Decoder;
 pub use evt3::Evt3Decoder;
