@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use super::{Decoder, Error, TextOptions, dat, es, header, text};
+use super::{Decoder, Error, TextOptions, aedat2, aedat3, aedat4, dat, es, header, text};
 
 /// A head that is longer than this is refused, so that its memory is bounded.
 pub const MAX_HEAD: usize = 16 << 20;
@@ -18,11 +18,16 @@ pub enum Family {
     Evt,
     /// A table in text. Looked at last, as it has no mark of its own.
     Text,
+    /// AEDAT 4.0.
+    Aedat4,
+    /// AEDAT 3.1 and 2.0; older and other ones are told apart and refused.
+    Aedat,
 }
 
 impl Family {
     /// Every family, in the order they are tried.
-    pub const ALL: [Family; 4] = [Family::Es, Family::Dat, Family::Evt, Family::Text];
+    pub const ALL: [Family; 6] =
+        [Family::Aedat4, Family::Aedat, Family::Es, Family::Dat, Family::Evt, Family::Text];
 
     /// How people call its files.
     pub fn name(self) -> &'static str {
@@ -31,6 +36,8 @@ impl Family {
             Family::Dat => "Prophesee DAT",
             Family::Evt => "Prophesee RAW",
             Family::Text => "text",
+            Family::Aedat4 => "AEDAT 4.0",
+            Family::Aedat => "AEDAT 3.1 or 2.0",
         }
     }
 
@@ -42,6 +49,9 @@ impl Family {
             // What else starts with a percent sign is looked at before.
             Family::Evt => prefix(b"%", bytes, at_end),
             Family::Text => text::starts(bytes, at_end),
+            Family::Aedat4 => prefix(aedat4::MAGIC, bytes, at_end),
+            // AEDAT 4.0 is looked at before.
+            Family::Aedat => prefix(AEDAT, bytes, at_end),
         }
     }
 
@@ -52,6 +62,27 @@ impl Family {
             Family::Dat => dat::head(bytes, at_end),
             Family::Evt => header::head(bytes, at_end, options),
             Family::Text => text::head(bytes, at_end, options),
+            Family::Aedat4 => aedat4::head(bytes, at_end, options),
+            Family::Aedat => aedat(bytes, at_end, options),
+        }
+    }
+}
+
+/// How AEDAT files of all versions but the first begin.
+const AEDAT: &[u8] = b"#!AER-DAT";
+
+/// Reads the head of an AEDAT file before 4.0.
+fn aedat(bytes: &[u8], at_end: bool, options: Options) -> Result<Option<Head>, Error> {
+    match (prefix(aedat2::MAGIC, bytes, at_end), prefix(aedat3::MAGIC, bytes, at_end)) {
+        (Some(true), _) => aedat2::head(bytes, at_end, options),
+        (_, Some(true)) => aedat3::head(bytes, at_end, options),
+        (None, _) | (_, None) => Ok(None),
+        _ => {
+            let line: String =
+                String::from_utf8_lossy(bytes).chars().take_while(|c| !c.is_control()).take(20).collect();
+            Err(Error::Header(format!(
+                "an AEDAT file begins with #!AER-DAT2.0 or #!AER-DAT3.1, not {line:?}"
+            )))
         }
     }
 }

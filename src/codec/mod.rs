@@ -4,6 +4,9 @@
 //! recording may be cut anywhere, in the middle of a word included, and decodes to the same events.
 //! [`Stream`] drives one over any [`std::io::Read`] with bounded memory. Nothing here knows of Python.
 
+mod aedat2;
+mod aedat3;
+mod aedat4;
 mod buffer;
 mod dat;
 mod encode;
@@ -13,15 +16,21 @@ mod evt21;
 mod evt3;
 #[cfg(test)]
 mod evt_oracle;
+mod flatbuffer;
 mod head;
 mod header;
 mod index;
+mod lz4;
 mod recording;
 mod report;
 mod simd;
 mod stream;
 mod text;
+mod xml;
 
+pub use aedat2::Aedat2Decoder;
+pub use aedat3::Aedat3Decoder;
+pub use aedat4::{Aedat4Decoder, Aedat4Encoder, Compression};
 pub use buffer::EventBuffer;
 pub use dat::{DatDecoder, DatEncoder};
 pub use encode::{Encoder, Patch, WRITTEN, encoder, unencodable};

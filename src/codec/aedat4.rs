@@ -1,0 +1,838 @@
+//! AEDAT 4.0, the recordings of iniVation's DV: <https://docs.inivation.com/software/software-advanced-usage/file-formats/aedat-4.0.html>.
+//!
+//! `#!AER-DAT4.0`, a header that names the streams in XML, then packets of 8 bytes (stream, size) and as many as they
+//! say: a buffer of one type, compressed for itself. At the end there may be a table of the packets. It is missing or stale
+//! in a file whose recording was interrupted, so packets are found one behind the other and it is passed over.
+
+use super::{
+    Decoder, Encoder, Error, Event, EventBuffer, Family, Head, MAX_HEAD, Options, Patch, Record, Report,
+    Saved, Trigger, flatbuffer, lz4, prefix, unencodable, xml,
+};
+
+/// How a file begins. The size of the header follows, then the header.
+pub const MAGIC: &[u8] = b"#!AER-DAT4.0\r\n";
+
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+/// The most a packet may grow to when it is decompressed, unless it has [`RATIO`] times fewer bytes. Recorders make a packet
+/// every 10 ms; this is 400 million events a second.
+const PACKET_LIMIT: usize = 64 << 20;
+
+/// LZ4 cannot do better.
+const RATIO: usize = 256;
+
+/// The types of packets that are counted by name, and what is counted besides.
+const TYPES: [&str; 7] = ["EVTS", "TRIG", "FRME", "IMUS", "EVTS of other streams", "other types", "FTAB"];
+const OTHER_EVENTS: usize = 4;
+const OTHER: usize = 5;
+const TABLE: usize = 6;
+
+/// How packets are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compression {
+    /// They are not.
+    None,
+    /// LZ4 frames.
+    Lz4,
+    /// Zstandard frames.
+    Zstd,
+}
+
+impl Compression {
+    /// As the header's number has it, where 2 and 4 are LZ4 and Zstandard with more effort.
+    fn from_number(number: i32) -> Option<Self> {
+        Some(match number {
+            0 => Compression::None,
+            1 | 2 => Compression::Lz4,
+            3 | 4 => Compression::Zstd,
+            _ => return None,
+        })
+    }
+
+    fn number(self) -> i32 {
+        match self {
+            Compression::None => 0,
+            Compression::Lz4 => 1,
+            Compression::Zstd => 3,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Compression::None => "NONE",
+            Compression::Lz4 => "LZ4",
+            Compression::Zstd => "ZSTD",
+        }
+    }
+}
+
+/// What is done with a stream's packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Events,
+    Triggers,
+    Skip,
+}
+
+/// Decodes the packets of an AEDAT 4.0 file.
+#[derive(Clone)]
+pub struct Aedat4Decoder {
+    compression: Compression,
+    /// The streams' ids, what they are for, and their place in [`TYPES`].
+    streams: Vec<(i32, Use, usize)>,
+    /// Where the header says that the table is: asked only about bytes that are no packet.
+    table: Option<u64>,
+    options: Options,
+    /// The place in the file of the byte that is fed next.
+    offset: u64,
+    state: State,
+    /// The bytes of a packet that is not complete.
+    packet: Vec<u8>,
+    plain: Vec<u8>,
+    zstd: Zstd,
+    /// The time of the event before.
+    last: i64,
+    counts: [(u64, u64); TYPES.len()],
+    backward_steps: u64,
+    unknown: u64,
+    tail: u64,
+}
+
+#[derive(Clone, Copy)]
+enum State {
+    /// In the header of a packet, of which there are so many bytes.
+    Header { bytes: [u8; 12], len: usize },
+    /// In a packet of that stream which has `left` more bytes.
+    Packet { stream: (i32, Use, usize), size: u64, left: u64 },
+    /// Behind the packets.
+    Table,
+}
+
+impl State {
+    const START: State = State::Header { bytes: [0; 12], len: 0 };
+}
+
+impl Decoder for Aedat4Decoder {
+    fn feed(&mut self, mut bytes: &[u8], out: &mut EventBuffer) -> Result<(), Error> {
+        while !bytes.is_empty() {
+            match self.state {
+                State::Header { bytes: mut header, mut len } => {
+                    let need = if len < 8 { 8 } else { 12 };
+                    let (front, rest) = bytes.split_at(bytes.len().min(need - len));
+                    header[len..len + front.len()].copy_from_slice(front);
+                    len += front.len();
+                    bytes = rest;
+                    self.offset += front.len() as u64;
+                    self.state = State::Header { bytes: header, len };
+                    if len == need {
+                        self.header(header, len, out)?;
+                    }
+                }
+                State::Packet { stream, size, left } => {
+                    let n = usize::try_from(left).map_or(bytes.len(), |left| left.min(bytes.len()));
+                    let (front, rest) = bytes.split_at(n);
+                    bytes = rest;
+                    self.offset += n as u64;
+                    let left = left - n as u64;
+                    self.state = State::Packet { stream, size, left };
+                    if left > 0 {
+                        if stream.1 != Use::Skip {
+                            self.packet.extend_from_slice(front);
+                        }
+                    } else if self.packet.is_empty() {
+                        self.packet(stream, size, front, out)?;
+                    } else {
+                        let mut packet = std::mem::take(&mut self.packet);
+                        packet.extend_from_slice(front);
+                        let decoded = self.packet(stream, size, &packet, out);
+                        packet.clear();
+                        // A large one is not kept for the small ones that follow.
+                        packet.shrink_to(1 << 20);
+                        self.packet = packet;
+                        decoded?;
+                    }
+                }
+                State::Table => {
+                    self.counts[TABLE].1 += bytes.len() as u64;
+                    self.offset += bytes.len() as u64;
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, _out: &mut EventBuffer) -> Result<(), Error> {
+        self.tail = match self.state {
+            State::Header { len, .. } => len as u64,
+            State::Packet { size, left, .. } => 8 + size - left,
+            State::Table => 0,
+        };
+        if self.tail > 0 && self.options.strict {
+            let at = self.offset - self.tail;
+            let what =
+                format!("the file breaks off, {} bytes into a packet, at byte {at} of the file", self.tail);
+            return Err(Error::Malformed(what));
+        }
+        Ok(())
+    }
+
+    fn report(&self) -> Report {
+        let mut report = Report {
+            backward_steps: self.backward_steps,
+            unknown: self.unknown,
+            truncated_tail: self.tail,
+            ..Report::default()
+        };
+        for (name, (count, bytes)) in TYPES.into_iter().zip(self.counts) {
+            report.note_words(name, count, bytes);
+        }
+        report
+    }
+
+    fn word(&self) -> usize {
+        0
+    }
+
+    fn fork(&self) -> Box<dyn Decoder> {
+        Box::new(self.clone())
+    }
+
+    fn save(&self) -> Option<Saved> {
+        // A packet begun is fed again.
+        let (table, again) = match self.state {
+            State::Header { len, .. } => (false, len as u64),
+            State::Packet { size, left, .. } => (false, 8 + size - left),
+            State::Table => (true, 0),
+        };
+        let mut state = (self.offset - again).to_le_bytes().to_vec();
+        state.push(table.into());
+        Some(Saved { state, again })
+    }
+
+    fn load(&mut self, state: &[u8]) -> bool {
+        let Some((offset, &[table])) = state.split_first_chunk() else { return false };
+        self.offset = u64::from_le_bytes(*offset);
+        self.state = if table == 0 { State::START } else { State::Table };
+        true
+    }
+}
+
+impl Aedat4Decoder {
+    fn count(&mut self, kind: usize, bytes: u64) {
+        self.counts[kind].0 += 1;
+        self.counts[kind].1 += bytes;
+    }
+
+    /// Eight bytes of what should be a packet's header, or twelve, when eight were none.
+    fn header(&mut self, bytes: [u8; 12], len: usize, out: &mut EventBuffer) -> Result<(), Error> {
+        let at = self.offset - len as u64;
+        let [id, size, _] =
+            [0, 4, 8].map(|i| i32::from_le_bytes([bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]]));
+        if let Some(&stream) = self.streams.iter().find(|stream| stream.0 == id) {
+            let Ok(size) = u64::try_from(size) else {
+                return Err(Error::Malformed(format!(
+                    "the packet at byte {at} of the file has the size {size}"
+                )));
+            };
+            if size == 0 {
+                return self.packet(stream, 0, &[], out);
+            }
+            self.state = State::Packet { stream, size, left: size };
+            return Ok(());
+        }
+        // No stream has that id, so it may be the table, which is a buffer or a frame without a header.
+        let buffer = len == 12 && &bytes[8..] == b"FTAB";
+        if buffer
+            || [lz4::MAGIC, ZSTD_MAGIC].contains(&[bytes[0], bytes[1], bytes[2], bytes[3]])
+            || self.table == Some(at)
+        {
+            self.count(TABLE, len as u64);
+            self.state = State::Table;
+            return Ok(());
+        }
+        if len < 12 {
+            return Ok(());
+        }
+        if size < 4 {
+            return Err(Error::Malformed(format!(
+                "at byte {at} of the file is no packet: there is no stream {id}, and the size would be {size}"
+            )));
+        }
+        if self.options.strict {
+            return Err(Error::Malformed(format!(
+                "a packet of the unknown stream {id}, at byte {at} of the file"
+            )));
+        }
+        self.unknown += 1;
+        let size = size as u64;
+        let stream = (id, Use::Skip, OTHER);
+        if size == 4 {
+            return self.packet(stream, size, &bytes[8..], out);
+        }
+        self.state = State::Packet { stream, size, left: size - 4 };
+        Ok(())
+    }
+
+    /// A whole packet; of one to be skipped only some bytes.
+    fn packet(
+        &mut self,
+        (_, what, kind): (i32, Use, usize),
+        size: u64,
+        bytes: &[u8],
+        out: &mut EventBuffer,
+    ) -> Result<(), Error> {
+        self.state = State::START;
+        self.count(kind, 8 + size);
+        if what == Use::Skip {
+            return Ok(());
+        }
+        let at = self.offset - size - 8;
+        let mut plain = std::mem::take(&mut self.plain);
+        let limit = PACKET_LIMIT.max(bytes.len().saturating_mul(RATIO));
+        let content = match self.compression {
+            Compression::None => Some(bytes),
+            Compression::Lz4 => lz4::decompress(bytes, &mut plain, limit).map(|len| &plain[..len]),
+            Compression::Zstd => self.zstd.decompress(bytes, &mut plain, limit).map(|len| &plain[..len]),
+        };
+        let decoded = match content {
+            None => Err(Error::Malformed(format!(
+                "the packet at byte {at} of the file is not a valid {} frame of at most {limit} bytes",
+                self.compression.name()
+            ))),
+            Some(content) if what == Use::Events => self.events(content, at, out),
+            Some(content) => triggers(content, at, out),
+        };
+        // A large one is not kept for the small ones that follow.
+        if plain.len() > 8 << 20 {
+            plain = Vec::new();
+        }
+        self.plain = plain;
+        decoded
+    }
+
+    /// The events of an `EVTS` buffer: 16 bytes each, of which the first 13 are a record.
+    fn events(&mut self, content: &[u8], at: u64, out: &mut EventBuffer) -> Result<(), Error> {
+        /// The signs of t, x and y, and all of p but whether it is ON, in the 16 bytes as one number.
+        const ODD: u128 = 0xfe_8000_8000_8000_0000_0000_0000;
+        let elements = table(content, *b"EVTS", at)?.vector(0, 16).ok_or_else(|| broken(at))?;
+        let (elements, _) = elements.as_chunks::<16>();
+        let n = elements.len();
+        // Each is copied whole; the bytes too much are written over by the next one, of the last by nothing.
+        let flat = out.room(n + 1).as_flattened_mut();
+        let (mut all, mut last, mut steps) = (0, self.last, 0_u64);
+        let mut note = |element: &[u8; 16]| {
+            all |= u128::from_le_bytes(*element);
+            let t = u128::from_le_bytes(*element) as i64;
+            steps += u64::from(t < last);
+            last = t;
+        };
+        let (eights, rest) = elements.as_chunks::<8>();
+        for (i, eight) in eights.iter().enumerate() {
+            let Some(to) = flat.get_mut(i * 104..).and_then(|to| to.first_chunk_mut::<107>()) else { break };
+            for (j, element) in eight.iter().enumerate() {
+                to[13 * j..13 * j + 16].copy_from_slice(element);
+                note(element);
+            }
+        }
+        for (i, element) in rest.iter().enumerate() {
+            flat[eights.len() * 104 + i * 13..][..16].copy_from_slice(element);
+            note(element);
+        }
+        if all & ODD != 0 || steps > 0 && self.options.strict {
+            return self.odd_events(elements, at, out);
+        }
+        out.keep(n);
+        self.last = last;
+        self.backward_steps += steps;
+        Ok(())
+    }
+
+    /// Events of which some are not as they should be, one by one.
+    fn odd_events(&mut self, elements: &[[u8; 16]], at: u64, out: &mut EventBuffer) -> Result<(), Error> {
+        for element in elements {
+            let record: &Record = element.first_chunk().unwrap_or(&[0; 13]);
+            let event = Event::from_record(record);
+            let fields =
+                [("t", event.t as i64), ("x", (event.x as i16).into()), ("y", (event.y as i16).into())];
+            if let Some((field, value)) = fields.into_iter().find(|&(_, value)| value < 0) {
+                let what = format!("an event's {field} is {value}, in the packet at byte {at} of the file");
+                return Err(Error::Malformed(what));
+            }
+            let t = event.t as i64;
+            if t < self.last {
+                if self.options.strict {
+                    return Err(Error::Malformed(format!(
+                        "an event's time is below that of the event before it, in the packet at byte {at} of the file"
+                    )));
+                }
+                self.backward_steps += 1;
+            }
+            self.last = t;
+            out.room(1)[0] = Event { p: u8::from(event.p != 0), ..event }.to_record();
+            out.keep(1);
+        }
+        Ok(())
+    }
+}
+
+/// The triggers of a `TRIG` buffer that have to do with the camera's input or output pins: input 0 is the external input,
+/// 1 the signal generator. What marks frames and resets is passed over.
+fn triggers(content: &[u8], at: u64, out: &mut EventBuffer) -> Result<(), Error> {
+    let tables = table(content, *b"TRIG", at)?.tables(0).ok_or_else(|| broken(at))?;
+    for trigger in tables {
+        let (t, kind) = trigger
+            .and_then(|trigger| trigger.scalar(0, [0; 8]).zip(trigger.scalar(1, [0])))
+            .ok_or_else(|| broken(at))?;
+        let t = u64::try_from(i64::from_le_bytes(t)).map_err(|_| {
+            let t = i64::from_le_bytes(t);
+            Error::Malformed(format!("a trigger's t is {t}, in the packet at byte {at} of the file"))
+        })?;
+        let (id, p) = match kind[0] {
+            1 | 3 => (0, 1),
+            2 => (0, 0),
+            4 => (1, 1),
+            5 => (1, 0),
+            _ => continue,
+        };
+        out.triggers.push(Trigger { t, id, p });
+    }
+    Ok(())
+}
+
+fn table(content: &[u8], kind: [u8; 4], at: u64) -> Result<flatbuffer::Table<'_>, Error> {
+    let buffer = flatbuffer::sized(content).ok_or_else(|| broken(at))?;
+    if flatbuffer::identifier(buffer) != Some(kind) {
+        let kind = String::from_utf8_lossy(&kind).into_owned();
+        return Err(Error::Malformed(format!(
+            "the packet at byte {at} of the file is not {kind}, as its stream is"
+        )));
+    }
+    flatbuffer::root(buffer).ok_or_else(|| broken(at))
+}
+
+fn broken(at: u64) -> Error {
+    Error::Malformed(format!(
+        "the packet at byte {at} of the file is broken: something in it reaches beyond its end"
+    ))
+}
+
+/// A context that is made when it is needed, and not copied.
+#[derive(Default)]
+struct Zstd(Option<zstd_safe::DCtx<'static>>);
+
+impl Clone for Zstd {
+    fn clone(&self) -> Self {
+        Zstd(None)
+    }
+}
+
+impl Zstd {
+    /// Frames that want to reach back farther than 2^26 bytes, which is [`PACKET_LIMIT`], are refused.
+    const WINDOW_LOG: u32 = 26;
+
+    /// As [`lz4::decompress`].
+    fn decompress(&mut self, frame: &[u8], out: &mut Vec<u8>, limit: usize) -> Option<usize> {
+        use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
+        if self.0.is_none() {
+            let mut context = DCtx::try_create()?;
+            context.set_parameter(DParameter::WindowLogMax(Self::WINDOW_LOG)).ok()?;
+            self.0 = Some(context);
+        }
+        let context = self.0.as_mut()?;
+        context.reset(ResetDirective::SessionOnly).ok()?;
+        let mut input = InBuffer::around(frame);
+        let mut len = 0;
+        loop {
+            if len == out.len() {
+                if len >= limit {
+                    return None;
+                }
+                out.resize((2 * len).max(64 * 1024).min(limit), 0);
+            }
+            let before = (len, input.pos());
+            let mut output = OutBuffer::around_pos(&mut out[..], len);
+            let left = context.decompress_stream(&mut output, &mut input).ok()?;
+            len = output.pos();
+            if left == 0 {
+                return Some(len);
+            }
+            if (len, input.pos()) == before {
+                return None;
+            }
+        }
+    }
+}
+
+/// Reads the header of a file that starts with `bytes`; `None` when more of it is needed.
+///
+/// # Errors
+/// [`Error::Header`] for a header that cannot be used.
+pub fn head(bytes: &[u8], at_end: bool, options: Options) -> Result<Option<Head>, Error> {
+    match prefix(MAGIC, bytes, at_end) {
+        None => return Ok(None),
+        Some(false) => {
+            return Err(Error::Header(format!(
+                "not an {} file: it does not begin with #!AER-DAT4.0",
+                Family::Aedat4.name()
+            )));
+        }
+        Some(true) => {}
+    }
+    let invalid = |what: &str| Error::Header(format!("the AEDAT 4.0 header {what}"));
+    let Some(size) = bytes[MAGIC.len()..].first_chunk() else {
+        return if at_end { Err(invalid("is not complete")) } else { Ok(None) };
+    };
+    let size = u32::from_le_bytes(*size) as usize;
+    let start = MAGIC.len() + 4;
+    if size > MAX_HEAD - start {
+        return Err(Error::Header(format!(
+            "the AEDAT 4.0 header has {size} bytes; at most {} are read",
+            MAX_HEAD - start
+        )));
+    }
+    let Some(header) = bytes.get(start..start + size) else {
+        return if at_end { Err(invalid("is not complete")) } else { Ok(None) };
+    };
+    if flatbuffer::identifier(header) != Some(*b"IOHE") {
+        return Err(invalid("has not the type IOHE"));
+    }
+    let fields = flatbuffer::root(header)
+        .and_then(|table| Some((table.scalar(0, [0; 4])?, table.scalar(1, [255; 8])?, table.vector(2, 1)?)));
+    let (compression, table, info) = fields.ok_or_else(|| invalid("reaches beyond its end"))?;
+    let number = i32::from_le_bytes(compression);
+    let compression = Compression::from_number(number).ok_or_else(|| {
+        invalid(&format!("states the compression {number}; known are 0 (none), 1, 2 (LZ4), 3, 4 (Zstd)"))
+    })?;
+    let info = String::from_utf8_lossy(info);
+    let info = xml::parse(info.trim_end_matches('\0'))
+        .map_err(|what| invalid(&format!("describes its streams in XML where {what}")))?;
+    let (streams, geometry) = streams(&info)?;
+    let decoder = Aedat4Decoder {
+        compression,
+        streams,
+        table: u64::try_from(i64::from_le_bytes(table)).ok(),
+        options,
+        offset: (start + size) as u64,
+        state: State::START,
+        packet: Vec::new(),
+        plain: Vec::new(),
+        zstd: Zstd(None),
+        last: 0,
+        counts: Default::default(),
+        backward_steps: 0,
+        unknown: 0,
+        tail: 0,
+    };
+    Ok(Some(Head { format: "AEDAT 4.0", geometry, length: start + size, decoder: Box::new(decoder) }))
+}
+
+/// A stream as the header describes it.
+struct Description<'a> {
+    id: i32,
+    kind: &'a str,
+    name: &'a str,
+    camera: &'a str,
+    info: Option<&'a xml::Element>,
+}
+
+type Streams = (Vec<(i32, Use, usize)>, Option<(u32, u32)>);
+
+/// The streams of a header, what is done with each, and the geometry of that of the events.
+fn streams(info: &xml::Element) -> Result<Streams, Error> {
+    let Some(outputs) = info.find("node", "outInfo") else {
+        return Err(Error::Header(
+            "the AEDAT 4.0 header has no node outInfo, which names the streams".into(),
+        ));
+    };
+    let mut all = Vec::new();
+    for node in outputs.children.iter().filter(|child| child.tag == "node") {
+        let Some(id) = node.get("name").and_then(|name| name.trim_ascii().parse().ok()) else { continue };
+        let info =
+            node.children.iter().find(|child| child.tag == "node" && child.get("name") == Some("info"));
+        all.push(Description {
+            id,
+            kind: attribute(node, "typeIdentifier").unwrap_or(""),
+            name: attribute(node, "originalOutputName").unwrap_or(""),
+            camera: info.and_then(|info| attribute(info, "source")).unwrap_or(""),
+            info,
+        });
+    }
+    all.sort_by_key(|stream| stream.id);
+    if let Some(pair) = all.windows(2).find(|pair| pair[0].id == pair[1].id) {
+        return Err(Error::Header(format!("the AEDAT 4.0 header has two streams {}", pair[0].id)));
+    }
+    let chosen = choose(&all, "EVTS", "events", None)?
+        .ok_or_else(|| Error::Header("the AEDAT 4.0 header names no stream of events (EVTS)".into()))?;
+    let triggers = choose(&all, "TRIG", "triggers", Some(chosen.camera)).ok().flatten();
+    let size = |key| chosen.info.and_then(|info| attribute(info, key));
+    let geometry = match (size("sizeX"), size("sizeY")) {
+        (None, None) => None,
+        (x, y) => {
+            let number =
+                |text: Option<&str>| text?.trim_ascii().parse().ok().filter(|&n: &u32| n > 0 && n <= 1 << 15);
+            let size = number(x).zip(number(y));
+            let said = || format!("{} and {}", x.unwrap_or("nothing"), y.unwrap_or("nothing"));
+            Some(size.ok_or_else(|| {
+                let id = chosen.id;
+                Error::Header(format!(
+                    "sizeX and sizeY of the AEDAT 4.0 stream {id} must be positive integers, got {}",
+                    said()
+                ))
+            })?)
+        }
+    };
+    let uses = all.iter().map(|stream| {
+        let kind = TYPES.iter().position(|&kind| kind == stream.kind).unwrap_or(OTHER);
+        if stream.id == chosen.id {
+            (stream.id, Use::Events, kind)
+        } else if triggers.is_some_and(|triggers| stream.id == triggers.id) {
+            (stream.id, Use::Triggers, kind)
+        } else {
+            (stream.id, Use::Skip, if kind == 0 { OTHER_EVENTS } else { kind })
+        }
+    });
+    Ok((uses.collect(), geometry))
+}
+
+/// The stream of a type: of the camera, or of the first that has one, the one of that name, or else the only one.
+fn choose<'a, 'b>(
+    all: &'b [Description<'a>],
+    kind: &str,
+    name: &str,
+    camera: Option<&str>,
+) -> Result<Option<&'b Description<'a>>, Error> {
+    let of_kind = || all.iter().filter(|stream| stream.kind == kind);
+    let Some(camera) = camera.or_else(|| of_kind().next().map(|stream| stream.camera)) else {
+        return Ok(None);
+    };
+    let here: Vec<_> = of_kind().filter(|stream| stream.camera == camera).collect();
+    match (here.iter().find(|stream| stream.name == name), &here[..]) {
+        (Some(stream), _) | (None, [stream]) => Ok(Some(stream)),
+        (None, []) => Ok(None),
+        (None, several) => {
+            let names: Vec<_> = several
+                .iter()
+                .take(10)
+                .map(|stream| stream.name.chars().take(40).collect::<String>())
+                .collect();
+            Err(Error::Header(format!(
+                "the AEDAT 4.0 header has {} streams of type {kind} and none is named {name}: {}",
+                several.len(),
+                names.join(", ")
+            )))
+        }
+    }
+}
+
+/// The text of an element's `<attr key="...">`.
+fn attribute<'a>(node: &'a xml::Element, key: &str) -> Option<&'a str> {
+    let mut attributes = node.children.iter().filter(|child| child.tag == "attr");
+    attributes.find(|attr| attr.get("key") == Some(key)).map(|attr| attr.text.as_str())
+}
+
+/// Encodes AEDAT 4.0: one stream of events.
+pub struct Aedat4Encoder {
+    sensor: (u32, u32),
+    compression: Compression,
+    /// Events that are not a packet yet.
+    waiting: Vec<Record>,
+    /// The length of the file so far.
+    offset: u64,
+    packets: Vec<Packet>,
+}
+
+/// A line of the table.
+struct Packet {
+    offset: u64,
+    size: u32,
+    events: u64,
+    first: u64,
+    last: u64,
+}
+
+/// Events in a packet: 128 KiB before they are compressed.
+const PACKET: usize = 8192;
+
+/// The place of the table's position in the file.
+const TABLE_POSITION: u64 = 18 + 36;
+
+impl Aedat4Encoder {
+    /// An encoder for a sensor of that size; [`Compression::Zstd`] is only read.
+    ///
+    /// # Errors
+    /// [`Error::Header`]: the format cannot hold such a sensor or is not written so.
+    pub fn new(sensor: (u32, u32), compression: Compression) -> Result<Self, Error> {
+        if [sensor.0, sensor.1].iter().any(|&size| size == 0 || size > 1 << 15) {
+            let (width, height) = sensor;
+            return Err(Error::Header(format!(
+                "AEDAT 4.0 holds sensors of up to 32768 x 32768, got {width} x {height}"
+            )));
+        }
+        if compression == Compression::Zstd {
+            return Err(Error::Header("AEDAT 4.0 is written with LZ4 or without compression".into()));
+        }
+        Ok(Self { sensor, compression, waiting: Vec::new(), offset: 0, packets: Vec::new() })
+    }
+
+    fn compressed(&self, buffer: &[u8], out: &mut Vec<u8>) {
+        match self.compression {
+            Compression::None | Compression::Zstd => out.extend(buffer),
+            Compression::Lz4 => lz4::compress(buffer, out),
+        }
+    }
+
+    fn packet(&mut self, events: &[Record], out: &mut Vec<u8>) {
+        let mut buffer = Vec::with_capacity(32 + 16 * events.len());
+        // The root is at 16; its only field is at 20 and points to 24.
+        buffer.extend([16, 0, 0, 0]);
+        buffer.extend(b"EVTS");
+        buffer.extend([0, 0, 6, 0, 8, 0, 4, 0, 6, 0, 0, 0, 4, 0, 0, 0]);
+        buffer.extend((events.len() as u32).to_le_bytes());
+        for event in events {
+            buffer.extend(event);
+            buffer.extend([0; 3]);
+        }
+        let start = out.len();
+        out.extend([0; 8]);
+        self.compressed(&prefixed(buffer), out);
+        let size = (out.len() - start - 8) as u32;
+        out[start + 4..start + 8].copy_from_slice(&size.to_le_bytes());
+        let times = || events.iter().map(|event| Event::from_record(event).t);
+        self.packets.push(Packet {
+            offset: self.offset + 8,
+            size,
+            events: events.len() as u64,
+            first: times().min().unwrap_or(0),
+            last: times().max().unwrap_or(0),
+        });
+        self.offset += 8 + u64::from(size);
+    }
+
+    /// The table, as a buffer: for each packet its place behind its header, that header, and what times it has.
+    fn table(&self) -> Vec<u8> {
+        let n = self.packets.len() as u32;
+        let mut buffer = Vec::new();
+        buffer.extend([16, 0, 0, 0]);
+        buffer.extend(b"FTAB");
+        buffer.extend([0, 0, 6, 0, 8, 0, 4, 0, 6, 0, 0, 0, 4, 0, 0, 0]);
+        buffer.extend(n.to_le_bytes());
+        // The lines' common description comes behind their places, then the lines, 48 bytes each. Eight-byte fields are
+        // aligned counting from the size prefix.
+        let vtable = (28 + 4 * n).next_multiple_of(8) + 4;
+        let lines = vtable + 16;
+        for i in 0..n {
+            let place = 28 + 4 * i;
+            buffer.extend((lines + 48 * i - place).to_le_bytes());
+        }
+        buffer.resize(vtable as usize, 0);
+        for field in [14_u16, 48, 16, 4, 24, 32, 40, 0] {
+            buffer.extend(field.to_le_bytes());
+        }
+        for (i, packet) in (0..n).zip(&self.packets) {
+            let line = lines + 48 * i;
+            buffer.extend((line - vtable).to_le_bytes());
+            buffer.extend(0_i32.to_le_bytes());
+            buffer.extend(packet.size.to_le_bytes());
+            buffer.extend([0; 4]);
+            for number in [packet.offset, packet.events, packet.first, packet.last] {
+                buffer.extend(number.to_le_bytes());
+            }
+        }
+        prefixed(buffer)
+    }
+
+    fn info(&self) -> String {
+        let ((width, height), compression) = (self.sensor, self.compression.name());
+        format!(
+            r#"<dv version="2.0">
+    <node name="outInfo" path="/outInfo/">
+        <node name="0" path="/outInfo/0/">
+            <attr key="compression" type="string">{compression}</attr>
+            <attr key="originalModuleName" type="string">frames2py</attr>
+            <attr key="originalOutputName" type="string">events</attr>
+            <attr key="typeDescription" type="string">Array of events (polarity ON/OFF).</attr>
+            <attr key="typeIdentifier" type="string">EVTS</attr>
+            <node name="info" path="/outInfo/0/info/">
+                <attr key="sizeX" type="int">{width}</attr>
+                <attr key="sizeY" type="int">{height}</attr>
+                <attr key="source" type="string">frames2py</attr>
+            </node>
+        </node>
+    </node>
+</dv>
+"#
+        )
+    }
+}
+
+impl Encoder for Aedat4Encoder {
+    fn start(&mut self, out: &mut Vec<u8>) {
+        let info = self.info();
+        let mut header = Vec::new();
+        // The root is at 24, behind its description; the text is at 48.
+        header.extend([24, 0, 0, 0]);
+        header.extend(b"IOHE");
+        header.extend([0, 0, 0, 0, 0, 0, 10, 0, 24, 0, 4, 0, 12, 0, 8, 0, 10, 0, 0, 0]);
+        header.extend(self.compression.number().to_le_bytes());
+        header.extend([16, 0, 0, 0]);
+        header.extend((-1_i64).to_le_bytes());
+        header.extend([0; 4]);
+        header.extend((info.len() as u32).to_le_bytes());
+        header.extend(info.as_bytes());
+        header.push(0);
+        header.resize(header.len().next_multiple_of(4), 0);
+        let start = out.len();
+        out.extend(MAGIC);
+        out.extend(prefixed(header));
+        self.offset += (out.len() - start) as u64;
+    }
+
+    fn encode(&mut self, events: &[Record], out: &mut Vec<u8>) -> Result<(), Error> {
+        for (index, event) in events.iter().map(Event::from_record).enumerate() {
+            let fail =
+                |field, value: u64, expected| Err(unencodable(index, field, value, "AEDAT 4.0", expected));
+            if event.t >= 1 << 63 {
+                return fail("t", event.t, "times below 2**63");
+            }
+            if event.x >= 1 << 15 {
+                return fail("x", event.x.into(), "columns up to 32767");
+            }
+            if event.y >= 1 << 15 {
+                return fail("y", event.y.into(), "rows up to 32767");
+            }
+            if event.p > 1 {
+                return fail("p", event.p.into(), "the polarities 0 and 1");
+            }
+        }
+        let mut rest = events;
+        while self.waiting.len() + rest.len() >= PACKET {
+            let (front, behind) = rest.split_at(PACKET - self.waiting.len());
+            rest = behind;
+            self.waiting.extend_from_slice(front);
+            let mut packet = std::mem::take(&mut self.waiting);
+            self.packet(&packet, out);
+            packet.clear();
+            self.waiting = packet;
+        }
+        self.waiting.extend_from_slice(rest);
+        Ok(())
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) -> Result<Vec<Patch>, Error> {
+        let waiting = std::mem::take(&mut self.waiting);
+        if !waiting.is_empty() {
+            self.packet(&waiting, out);
+        }
+        let at = self.offset;
+        self.compressed(&self.table(), out);
+        Ok(vec![Patch { at: TABLE_POSITION, bytes: at.to_le_bytes().to_vec() }])
+    }
+}
+
+/// A buffer with its size before it.
+fn prefixed(buffer: Vec<u8>) -> Vec<u8> {
+    let mut bytes = (buffer.len() as u32).to_le_bytes().to_vec();
+    bytes.extend(buffer);
+    bytes
+}

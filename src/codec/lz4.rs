@@ -1,0 +1,345 @@
+//! LZ4 frames: <https://github.com/lz4/lz4/blob/dev/doc/lz4_Frame_format.md> and, for the blocks, `lz4_Block_format.md` beside it.
+//!
+//! Decompressing is most of the work of reading AEDAT 4.0, and event data is unusual: sequences are short, two for
+//! each event of 16 bytes, with one or two literals and a match of seven. The decoder here copies without
+//! looking at lengths where a sequence is that short, which makes it faster on events than the C library (by a third) and
+//! than `lz4_flex` (by a half), which do so as well but for other mixtures. Tried and dropped: joining literals and match
+//! in a register before one store; a single load for token, literals and offset.
+
+/// Blocks of a frame reach back so far.
+const WINDOW: usize = 64 * 1024;
+
+/// Bytes behind the output that short copies may write to.
+const SLACK: usize = 32;
+
+pub const MAGIC: [u8; 4] = [0x04, 0x22, 0x4d, 0x18];
+
+/// The frame header that is written: version 1, independent blocks of at most 256 KiB, no checksums but its own.
+const HEADER: [u8; 7] = [0x04, 0x22, 0x4d, 0x18, 0x60, 0x50, 0xfb];
+const BLOCK: usize = 256 * 1024;
+
+/// Decompresses a frame to the start of `out` and returns its length. `out` only grows, and its contents behind that are
+/// anything. `None` if the frame is broken, incomplete, or longer than `limit`.
+pub fn decompress(frame: &[u8], out: &mut Vec<u8>, limit: usize) -> Option<usize> {
+    let (&[flags, sizes], mut rest) = frame.strip_prefix(&MAGIC)?.split_first_chunk()?;
+    let [linked, block_sum, sized, sum, dictionary] =
+        [0x20, 0x10, 0x08, 0x04, 0x01].map(|bit| flags & bit != 0);
+    // The version is 1; a dictionary would have to come from elsewhere.
+    if flags >> 6 != 1 || dictionary {
+        return None;
+    }
+    let linked = !linked;
+    let block_limit = match sizes >> 4 & 7 {
+        size @ 4..=7 => 1_usize << (8 + 2 * size),
+        _ => return None,
+    };
+    let descriptor = 2 + if sized { 8 } else { 0 };
+    let stated = if sized { Some(u64::from_le_bytes(*rest.first_chunk()?)) } else { None };
+    let (descriptor, rest_of_it) = frame[4..].split_at_checked(descriptor)?;
+    if *rest_of_it.first()? != (xxh32(descriptor) >> 8) as u8 {
+        return None;
+    }
+    rest = &rest_of_it[1..];
+    let mut len = 0;
+    loop {
+        let size = u32::from_le_bytes(*take(&mut rest)?);
+        if size == 0 {
+            break;
+        }
+        let (block, behind) = rest.split_at_checked((size & 0x7fff_ffff) as usize)?;
+        rest = behind;
+        if block_sum && xxh32(block) != u32::from_le_bytes(*take(&mut rest)?) {
+            return None;
+        }
+        let start = if linked { len - len.min(WINDOW) } else { len };
+        // A block of n bytes holds at most 255 n; what is claimed is not believed.
+        let most = block_limit.min(block.len().saturating_mul(255)).min(limit.checked_sub(len)?);
+        let room = len + most + SLACK;
+        if out.len() < room {
+            out.resize(room, 0);
+        }
+        let out = &mut out[start..room];
+        let at = len - start;
+        let decoded = if size >> 31 == 1 {
+            out[..room - start - SLACK].get_mut(at..at + block.len())?.copy_from_slice(block);
+            block.len()
+        } else {
+            decompress_block(block, out, at)? - at
+        };
+        if decoded > most {
+            return None;
+        }
+        len += decoded;
+    }
+    let checked = !sum || xxh32(&out[..len]) == u32::from_le_bytes(*take(&mut rest)?);
+    (checked && stated.is_none_or(|stated| stated == len as u64)).then_some(len)
+}
+
+fn take<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8; 4]> {
+    let (first, rest) = bytes.split_first_chunk()?;
+    *bytes = rest;
+    Some(first)
+}
+
+/// Decompresses a block behind the first `op` bytes of `out`, which it may repeat. Returns where it ends. May write anything
+/// behind that.
+fn decompress_block(block: &[u8], out: &mut [u8], mut op: usize) -> Option<usize> {
+    // What a short sequence reads and writes at most, from its first byte on.
+    let last_short_in = block.len().saturating_sub(18);
+    let last_short_out = out.len().saturating_sub(SLACK);
+    let mut ip = 0;
+    loop {
+        while ip < last_short_in && op < last_short_out {
+            let token = usize::from(block[ip]);
+            let (literals, more) = (token >> 4, token & 15);
+            if literals > 8 || more == 15 {
+                break;
+            }
+            copy_8(out, op, &block[ip + 1..ip + 9]);
+            let offset =
+                usize::from(u16::from_le_bytes([block[ip + 1 + literals], block[ip + 2 + literals]]));
+            let to = op + literals;
+            let from = to.wrapping_sub(offset);
+            // A pattern of less than 8 bytes is repeated byte by byte.
+            if offset < 8 || from > to {
+                break;
+            }
+            move_8(out, from, to);
+            if more > 4 {
+                move_8(out, from + 8, to + 8);
+                if more > 12 {
+                    move_8(out, from + 16, to + 16);
+                }
+            }
+            op = to + more + 4;
+            ip += literals + 3;
+        }
+        let token = usize::from(*block.get(ip)?);
+        ip += 1;
+        let literals = length(token >> 4, block, &mut ip)?;
+        let (from, to) = (ip, op);
+        ip = ip.checked_add(literals)?;
+        op = op.checked_add(literals)?;
+        out.get_mut(to..op)?.copy_from_slice(block.get(from..ip)?);
+        if ip == block.len() {
+            return Some(op);
+        }
+        let offset = usize::from(u16::from_le_bytes(*block.get(ip..)?.first_chunk()?));
+        ip += 2;
+        let length = length(token & 15, block, &mut ip)?.checked_add(4)?;
+        if offset == 0 || offset > op || length > out.len() - op {
+            return None;
+        }
+        if offset >= length {
+            out.copy_within(op - offset..op - offset + length, op);
+        } else {
+            // The match runs into what it makes: a pattern. Each round doubles what there is of it.
+            let (start, end) = (op - offset, op + length);
+            let mut done = op;
+            while done < end {
+                let n = (done - start).min(end - done);
+                out.copy_within(start..start + n, done);
+                done += n;
+            }
+        }
+        op += length;
+    }
+}
+
+#[inline(always)]
+fn copy_8(out: &mut [u8], to: usize, from: &[u8]) {
+    out[to..to + 8].copy_from_slice(from);
+}
+
+#[inline(always)]
+fn move_8(out: &mut [u8], from: usize, to: usize) {
+    let mut eight = [0; 8];
+    eight.copy_from_slice(&out[from..from + 8]);
+    out[to..to + 8].copy_from_slice(&eight);
+}
+
+/// A length of which the token has `start`; 15 is continued in bytes of its own.
+fn length(start: usize, block: &[u8], ip: &mut usize) -> Option<usize> {
+    let mut length = start;
+    if start == 15 {
+        loop {
+            let byte = *block.get(*ip)?;
+            *ip += 1;
+            length = length.checked_add(usize::from(byte))?;
+            if byte != 255 {
+                break;
+            }
+        }
+    }
+    Some(length)
+}
+
+/// Appends a frame that holds `bytes`. The same bytes always make the same frame.
+pub fn compress(bytes: &[u8], out: &mut Vec<u8>) {
+    out.extend(HEADER);
+    for block in bytes.chunks(BLOCK) {
+        let start = out.len();
+        out.resize(start + 4 + lz4_flex::block::get_maximum_output_size(block.len()), 0);
+        let packed = lz4_flex::block::compress_into(block, &mut out[start + 4..]).unwrap_or(usize::MAX);
+        let size = if packed < block.len() {
+            packed as u32
+        } else {
+            out[start + 4..][..block.len()].copy_from_slice(block);
+            block.len() as u32 | 1 << 31
+        };
+        out[start..start + 4].copy_from_slice(&size.to_le_bytes());
+        out.truncate(start + 4 + (size & 0x7fff_ffff) as usize);
+    }
+    out.extend([0; 4]);
+}
+
+/// The checksum of LZ4 frames: XXH32 with the seed 0, <https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md>.
+fn xxh32(bytes: &[u8]) -> u32 {
+    const P: [u32; 5] = [0x9e37_79b1, 0x85eb_ca77, 0xc2b2_ae3d, 0x27d4_eb2f, 0x1656_67b1];
+    let (stripes, rest) = bytes.as_chunks::<16>();
+    let mut hash = P[4];
+    if !stripes.is_empty() {
+        let mut lanes = [P[0].wrapping_add(P[1]), P[1], 0, 0_u32.wrapping_sub(P[0])];
+        for stripe in stripes {
+            for (lane, word) in lanes.iter_mut().zip(stripe.as_chunks().0) {
+                let mixed = lane.wrapping_add(u32::from_le_bytes(*word).wrapping_mul(P[1]));
+                *lane = mixed.rotate_left(13).wrapping_mul(P[0]);
+            }
+        }
+        let [a, b, c, d] = lanes;
+        hash = a.rotate_left(1).wrapping_add(b.rotate_left(7));
+        hash = hash.wrapping_add(c.rotate_left(12)).wrapping_add(d.rotate_left(18));
+    }
+    hash = hash.wrapping_add(bytes.len() as u32);
+    let (words, rest) = rest.as_chunks();
+    for word in words {
+        hash = hash.wrapping_add(u32::from_le_bytes(*word).wrapping_mul(P[2]));
+        hash = hash.rotate_left(17).wrapping_mul(P[3]);
+    }
+    for &byte in rest {
+        hash = hash.wrapping_add(u32::from(byte).wrapping_mul(P[4])).rotate_left(11).wrapping_mul(P[0]);
+    }
+    hash = (hash ^ hash >> 15).wrapping_mul(P[1]);
+    hash = (hash ^ hash >> 13).wrapping_mul(P[2]);
+    hash ^ hash >> 16
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use lz4_flex::frame::{BlockMode, BlockSize, FrameDecoder, FrameEncoder, FrameInfo};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn decompressed(frame: &[u8], limit: usize) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        let len = decompress(frame, &mut out, limit)?;
+        out.truncate(len);
+        Some(out)
+    }
+
+    fn framed(bytes: &[u8], info: FrameInfo) -> Vec<u8> {
+        let mut encoder = FrameEncoder::with_frame_info(info, Vec::new());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    /// Bytes with repetitions near and far, some of them patterns that run into themselves.
+    fn bytes() -> impl Strategy<Value = Vec<u8>> {
+        let piece = prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..40).prop_map(|bytes| (bytes, 0, 0)),
+            (1_usize..400, 0_usize..300).prop_map(|(back, n)| (Vec::new(), back, n)),
+            (1_usize..20, 0_usize..40).prop_map(|(back, n)| (Vec::new(), back, n)),
+            Just((Vec::new(), 16, 7)),
+            (60_000_usize..70_000, 20_000_usize..70_000).prop_map(|(back, n)| (Vec::new(), back, n)),
+        ];
+        prop::collection::vec(piece, 0..60).prop_map(|pieces| {
+            let mut all = Vec::new();
+            for (bytes, back, n) in pieces {
+                all.extend(bytes);
+                if back > 0 && all.len() >= back {
+                    let start = all.len() - back;
+                    for i in 0..n {
+                        all.push(all[start + i]);
+                    }
+                }
+            }
+            all
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn frames_of_another_encoder_are_read(
+            bytes in bytes(), linked in any::<bool>(), size in 0..3, sums in any::<[bool; 2]>(), sized in any::<bool>(),
+        ) {
+            let mode = if linked { BlockMode::Linked } else { BlockMode::Independent };
+            let size = [BlockSize::Max64KB, BlockSize::Max256KB, BlockSize::Max4MB][size as usize];
+            let info = FrameInfo::new().block_mode(mode).block_size(size).block_checksums(sums[0])
+                .content_checksum(sums[1]).content_size(sized.then_some(bytes.len() as u64));
+            let frame = framed(&bytes, info);
+            prop_assert_eq!(decompressed(&frame, bytes.len()), Some(bytes.clone()));
+            if let Some(less) = bytes.len().checked_sub(1) {
+                prop_assert_eq!(decompressed(&frame, less), None);
+            }
+        }
+
+        #[test]
+        fn frames_are_read_by_another_decoder(bytes in bytes()) {
+            let mut frame = Vec::new();
+            compress(&bytes, &mut frame);
+            let mut read = Vec::new();
+            FrameDecoder::new(&frame[..]).read_to_end(&mut read).unwrap();
+            prop_assert_eq!(&read, &bytes);
+            prop_assert_eq!(decompressed(&frame, bytes.len()), Some(bytes));
+        }
+
+        #[test]
+        fn broken_frames_end_at_their_limit(
+            bytes in bytes(), changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..5),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let mut frame = framed(&bytes, FrameInfo::new().block_mode(BlockMode::Linked));
+            let whole = frame.len();
+            prop_assert_eq!(decompressed(&frame[..cut.index(whole)], usize::MAX), None);
+            for (at, value) in changes {
+                let at = 7 + at.index(whole - 7);
+                frame[at] = value;
+            }
+            let mut out = Vec::new();
+            if let Some(len) = decompress(&frame, &mut out, 1000) {
+                prop_assert!(len <= 1000);
+            }
+            prop_assert!(out.len() <= 1000 + SLACK);
+        }
+    }
+
+    #[test]
+    fn what_it_writes_has_a_valid_header() {
+        assert_eq!((xxh32(&HEADER[4..6]) >> 8) as u8, HEADER[6]);
+    }
+
+    #[test]
+    fn checksums_are_checked() {
+        let info = FrameInfo::new().block_checksums(true).content_checksum(true);
+        let frame = framed(b"some bytes, some bytes, some bytes", info);
+        for at in 4..frame.len() {
+            let mut frame = frame.clone();
+            frame[at] ^= 0x40;
+            assert_eq!(decompressed(&frame, 1 << 20), None, "{at}");
+        }
+    }
+
+    #[test]
+    fn memory_is_taken_for_what_a_block_can_hold() {
+        // A block of 4 MiB by its header, of two bytes in truth.
+        let mut frame = vec![0x04, 0x22, 0x4d, 0x18, 0x60, 0x70];
+        frame.push((xxh32(&frame[4..]) >> 8) as u8);
+        frame.extend([2, 0, 0, 0, 0x10, 7, 0, 0, 0, 0]);
+        let mut out = Vec::new();
+        assert_eq!(decompress(&frame, &mut out, usize::MAX - 100), Some(1));
+        assert!(out.len() < 1000);
+    }
+}
