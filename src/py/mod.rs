@@ -9,6 +9,7 @@ mod array;
 mod codec;
 mod custom;
 mod engine;
+mod hdf;
 mod image;
 mod input;
 mod kernel;
@@ -64,6 +65,8 @@ mod _core {
     use super::codec::{FileEncoder, FileReader};
     #[pymodule_export]
     use super::engine::Engine;
+    #[pymodule_export]
+    use super::hdf::{EventSplitter, decode_ecf, pack_columns};
     #[pymodule_export]
     use super::image::encode_png;
     #[pymodule_export]
