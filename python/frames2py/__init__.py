@@ -6,7 +6,8 @@ of threads read the latest one without waiting and without making the producer w
 from . import _core, kernels, publish
 from ._core import Accumulator, Engine, Playback, __version__
 from ._events import EVENT_DTYPE, TRIGGER_DTYPE
-from ._types import DecodeReport, EngineMemory, EngineStats, SnapshotMeta
+from ._recordings import open, save
+from ._types import DecodeReport, EngineMemory, EngineStats, RecordingTotals, SnapshotMeta
 from .kernels import (
     EventCount,
     ExpDecay,
@@ -29,6 +30,7 @@ __all__ = [
     "ExpDecay",
     "Playback",
     "Polarity",
+    "RecordingTotals",
     "SnapshotMeta",
     "StackedHistogram",
     "TimeSurface",
@@ -36,7 +38,9 @@ __all__ = [
     "VoxelGrid",
     "__version__",
     "kernels",
+    "open",
     "publish",
+    "save",
 ]
 
 if _core.debug_build:

@@ -9,7 +9,7 @@
 //! The 34 bits of time overflow after 4 h 46 min. A TIME_HIGH that falls by nearly the whole range is
 //! taken for that; any other backward step is the recording's own and kept.
 
-use super::{Decoder, Error, EventBuffer, Partial, Record, Report, record};
+use super::{Decoder, Error, EventBuffer, Partial, Record, Report, Saved, record};
 
 const TIME_HIGH: u32 = 0x8;
 
@@ -124,6 +124,20 @@ impl Decoder for Evt2Decoder {
 
     fn fork(&self) -> Box<dyn Decoder> {
         Box::new(self.clone())
+    }
+
+    fn save(&self) -> Option<Saved> {
+        let again = self.partial.len as u64;
+        let mut state = self.time.epoch.to_le_bytes().to_vec();
+        state.extend(self.time.high.map_or(u32::MAX, |high| high).to_le_bytes());
+        Some(Saved { state, again })
+    }
+
+    fn load(&mut self, state: &[u8]) -> bool {
+        let Some((epoch, high)) = state.split_first_chunk::<8>() else { return false };
+        let Ok(high) = high.try_into().map(u32::from_le_bytes) else { return false };
+        self.time = Time { epoch: u64::from_le_bytes(*epoch), high: (high < 1 << 28).then_some(high) };
+        true
     }
 }
 

@@ -10,6 +10,7 @@ mod evt2;
 mod evt3;
 mod head;
 mod header;
+mod index;
 mod recording;
 mod report;
 mod stream;
@@ -19,6 +20,7 @@ pub use evt2::Evt2Decoder;
 pub use evt3::Evt3Decoder;
 pub use head::{Family, Head, HeadReader, MAX_HEAD, Options, head, prefix};
 pub use header::Version;
+pub use index::{Builder, Index, Totals};
 pub use recording::{More, Recording};
 pub use report::{Report, SharedReport, Words};
 pub use stream::{Fill, Stream, reserve};
@@ -192,6 +194,27 @@ pub trait Decoder: Send + Sync {
 
     /// A decoder in the same state.
     fn fork(&self) -> Box<dyn Decoder>;
+
+    /// What decoding goes on from, as bytes: all but the report. `None` where it cannot go on in the middle of a
+    /// recording.
+    fn save(&self) -> Option<Saved> {
+        None
+    }
+
+    /// Takes on a saved state, as a decoder made in the same way that has seen nothing. False if `state` is none that
+    /// [`save`](Self::save) gives: the decoder is then not to be used. Any bytes may come; none make it panic later.
+    fn load(&mut self, _state: &[u8]) -> bool {
+        false
+    }
+}
+
+/// A decoder's state, see [`Decoder::save`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Saved {
+    /// The state.
+    pub state: Vec<u8>,
+    /// How many of the bytes fed last are to be fed again, those of a packet that is not complete for example.
+    pub again: u64,
 }
 
 /// Why a recording cannot be read.
