@@ -84,8 +84,9 @@ type Fault = (usize, usize, i128);
 /// Packs four columns of one length into events, 13 bytes each: `t + t_offset` in `[0, 2**63)`, `x` and `y` in
 /// `[0, 65535]`, `p` in `[0, 255]`.
 ///
-/// Returns the events before the first row that holds something else, and if there is one, the number of its (first
-/// such) column, the row, and the value without the offset.
+/// Returns the events before the first row that holds something else; of them, how many have a time below that of the one
+/// before (of the first, `previous`), and the row of the first such; and where there is a fault, the number of its (first)
+/// column, its row, and the value without the offset.
 #[pyfunction]
 #[allow(clippy::type_complexity)]
 pub fn pack_columns<'py>(
@@ -95,7 +96,8 @@ pub fn pack_columns<'py>(
     y: &Bound<'py, PyAny>,
     p: &Bound<'py, PyAny>,
     t_offset: i128,
-) -> PyResult<(Bound<'py, PyArray1<u8>>, Option<Fault>)> {
+    previous: u64,
+) -> PyResult<(Bound<'py, PyArray1<u8>>, u64, Option<usize>, Option<Fault>)> {
     let held = [Held::new(t)?, Held::new(x)?, Held::new(y)?, Held::new(p)?];
     let [t, x, y, p] = &held;
     let columns = [t.column()?, x.column()?, y.column()?, p.column()?];
@@ -107,11 +109,40 @@ pub fn pack_columns<'py>(
     if events.try_reserve_exact(len).is_err() {
         return Err(PyMemoryError::new_err(format!("a batch of {len} events cannot be allocated")));
     }
-    let fault = py.detach(|| pack(columns, t_offset, &mut events));
-    Ok((PyArray1::from_vec(py, events.into_flattened()), fault))
+    let mut steps = Steps { previous, count: 0, first: None };
+    let fault = py.detach(|| pack(columns, t_offset, &mut steps, &mut events));
+    Ok((PyArray1::from_vec(py, events.into_flattened()), steps.count, steps.first, fault))
 }
 
-fn pack([t, x, y, p]: [Column<'_>; 4], t_offset: i128, out: &mut Vec<Record>) -> Option<Fault> {
+/// Steps back in time.
+struct Steps {
+    previous: u64,
+    count: u64,
+    first: Option<usize>,
+}
+
+impl Steps {
+    /// Goes on with times, the first of which is that of row `start`.
+    fn add(&mut self, start: usize, times: &[u64]) {
+        let Some((&first, &last)) = times.first().zip(times.last()) else { return };
+        let back = |a: u64, b: u64| u64::from(b < a);
+        let inside: u64 = times.windows(2).map(|pair| back(pair[0], pair[1])).sum();
+        let found = back(self.previous, first) + inside;
+        if found > 0 && self.first.is_none() {
+            let previous = std::iter::once(&self.previous).chain(times);
+            self.first = times.iter().zip(previous).position(|(t, before)| t < before).map(|row| start + row);
+        }
+        self.count += found;
+        self.previous = last;
+    }
+}
+
+fn pack(
+    [t, x, y, p]: [Column<'_>; 4],
+    t_offset: i128,
+    steps: &mut Steps,
+    out: &mut Vec<Record>,
+) -> Option<Fault> {
     let (mut ts, mut xs, mut ys, mut ps) = ([0u64; BLOCK], [0u16; BLOCK], [0u16; BLOCK], [0u8; BLOCK]);
     let short = i64::try_from(t_offset);
     let len = t.len();
@@ -144,6 +175,7 @@ fn pack([t, x, y, p]: [Column<'_>; 4], t_offset: i128, out: &mut Vec<Record>) ->
         // The first row, and of that the first column.
         let fault = faults.iter().enumerate().filter_map(|(i, row)| row.map(|row| (row, i))).min();
         let good = fault.map_or(range.end, |(row, _)| row) - start;
+        steps.add(start, &ts[..good]);
         let rows = ts[..good].iter().zip(&xs[..good]).zip(&ys[..good]).zip(&ps[..good]);
         out.extend(rows.map(|(((&t, &x), &y), &p)| Event { t, x, y, p }.to_record()));
         if let Some((row, i)) = fault {

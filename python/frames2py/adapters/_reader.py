@@ -78,7 +78,7 @@ class Reader:
         source: Source,
         *,
         format: str,  # noqa: A002 - named as the property it becomes
-        sensor_size: tuple[int, int],
+        sensor_size: tuple[int, int] | None,
         batch_size: int | None,
     ) -> None:
         self._source = source
@@ -96,8 +96,9 @@ class Reader:
         return self._format
 
     @property
-    def sensor_size(self) -> tuple[int, int]:
-        """``(width, height)`` in pixels, from the file or as it was given to ``open()``."""
+    def sensor_size(self) -> tuple[int, int] | None:
+        """``(width, height)`` in pixels, from the file or as it was given to ``open()``; ``None`` only where the format
+        states none and none was given."""
         return self._sensor_size
 
     @property
@@ -243,9 +244,9 @@ class Reader:
         self.close()
 
     def __repr__(self) -> str:
-        width, height = self._sensor_size
+        sensor = "" if self._sensor_size is None else ", sensor {}x{}".format(*self._sensor_size)
         state = "closed" if self._closed else "open"
-        return f"<{state} reader of {self._format}, sensor {width}x{height}>"
+        return f"<{state} reader of {self._format}{sensor}>"
 
     def _check_open(self) -> None:
         if self._closed:
@@ -313,9 +314,12 @@ class BatchSource:
                     self._count += len(batch)
             if not self._parts:
                 failure, self._error = self._error, None
-                if failure is not None:
+                if failure is None:
+                    return None
+                try:
                     raise failure
-                return None
+                finally:
+                    del failure  # else it holds this frame, and this frame it
             if limit is None:
                 part = self._parts.pop(0)
                 self._count -= len(part)
