@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import importlib
 import os
 import stat
 import threading
@@ -24,13 +23,15 @@ MAX_CHUNK = 1 << 30
 
 def backend(user: str, extra: str) -> ModuleType:
     """h5py, with hdf5plugin's filters known to it."""
-    for name in ("h5py", "hdf5plugin"):
-        try:
-            importlib.import_module(name)
-        except ImportError as error:
-            message = f"{user} needs {name}; install it with: pip install 'frames2py[{extra}]'"
-            raise ImportError(message, name=name) from error
-    return importlib.import_module("h5py")
+    try:
+        import h5py
+        import hdf5plugin  # noqa: F401 - tells HDF5 where its filters are
+    except ImportError as error:
+        name = error.name or "h5py"
+        message = f"{user} needs {name}; install it with: pip install 'frames2py[{extra}]'"
+        raise ImportError(message, name=name) from error
+    module: ModuleType = h5py
+    return module
 
 
 class Closed(ValueError):

@@ -4,6 +4,7 @@
 //! recording may be cut anywhere, in the middle of a word included, and decodes to the same events.
 //! [`Stream`] drives one over any [`std::io::Read`] with bounded memory. Nothing here knows of Python.
 
+pub mod blosc;
 pub mod ecf;
 mod encode;
 mod evt2;

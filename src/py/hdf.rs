@@ -9,7 +9,7 @@ use pyo3::types::PyBytes;
 
 use super::codec::to_python;
 use super::input::Layouts;
-use crate::codec::{Event, Record, ecf};
+use crate::codec::{Event, Record, blosc, ecf};
 use crate::error::Error;
 use crate::event::{BLOCK, TIMESTAMP_LIMIT};
 
@@ -241,6 +241,34 @@ impl EventSplitter {
         });
         Ok(PyBytes::new(py, &chunk.map_err(to_python)?))
     }
+}
+
+/// Decompresses the chunks of columns, which Blosc compressed: of each column, the bytes of an element and its chunks in
+/// order, `rows` elements each. Returns the columns' bytes, or `None` if a chunk is one for Blosc itself.
+#[pyfunction]
+#[allow(clippy::type_complexity)]
+pub fn decompress_blosc<'py>(
+    py: Python<'py>,
+    columns: Vec<(usize, Vec<Bound<'py, PyBytes>>)>,
+    rows: usize,
+) -> PyResult<Option<Vec<Bound<'py, PyArray1<u8>>>>> {
+    let mut buffers = Vec::new();
+    for (size, chunks) in &columns {
+        let bytes = size.checked_mul(rows).and_then(|bytes| bytes.checked_mul(chunks.len()));
+        let mut buffer = Vec::new();
+        if bytes.is_none_or(|bytes| buffer.try_reserve_exact(bytes).is_err()) {
+            return Err(PyMemoryError::new_err("the chunks of a batch cannot be allocated"));
+        }
+        buffer.resize(bytes.unwrap_or(0), 0u8);
+        buffers.push(buffer);
+    }
+    let mut parts: Vec<(&[u8], &mut [u8])> = Vec::new();
+    for ((size, chunks), buffer) in columns.iter().zip(&mut buffers) {
+        let chunks = chunks.iter().map(|chunk| chunk.as_bytes());
+        parts.extend(chunks.zip(buffer.chunks_mut((size * rows).max(1))));
+    }
+    let done = py.detach(move || blosc::decompress_all(parts));
+    Ok(done.then(|| buffers.into_iter().map(|buffer| PyArray1::from_vec(py, buffer)).collect()))
 }
 
 /// The events of one chunk of the codec ECF as packed bytes, 13 for each.

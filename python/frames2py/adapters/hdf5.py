@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from .. import _core
 from .._events import EVENT_DTYPE, TRIGGER_DTYPE, EventArray
-from .._hdf5 import ECF, MAX_CHUNK, Closed, File, backend, filters_missing
+from .._hdf5 import BLOSC, ECF, MAX_CHUNK, Closed, File, backend, filters_missing
 from ._reader import BatchSource, PathArg, Reader, check_batch_size, check_sensor_size
 
 __all__ = ["open", "open_any"]
@@ -157,6 +157,48 @@ def _check_offset(t_offset: object) -> int | str | None:
 # What is in a file -------------------------------------------------------------------------------------------------
 
 
+class _Data:
+    """A dataset, and what is asked of it again and again."""
+
+    __slots__ = ("chunk", "dtype", "filters", "id", "row_bytes", "rows")
+
+    def __init__(self, file: File, found: Any, path: str) -> None:
+        self.id = found
+        shape = found.shape
+        self.rows = int(shape[0])
+        self.dtype: np.dtype[Any] = found.dtype
+        width = int(shape[1]) if len(shape) == 2 else 1
+        size = int(found.get_type().get_size())
+        self.row_bytes = width * size
+        pipeline = found.get_create_plist()
+        self.filters = [pipeline.get_filter(i)[0] for i in range(pipeline.get_nfilters())]
+        #: Rows of a chunk; 1 where there are none.
+        self.chunk = 1
+        if pipeline.get_layout() == file.h5py.h5d.CHUNKED:
+            chunk = pipeline.get_chunk()
+            self.chunk = int(chunk[0])
+            chunk_bytes = math.prod(int(side) for side in chunk) * size
+            if chunk_bytes > MAX_CHUNK:
+                raise ValueError(
+                    f"dataset {path!r} has chunks of {chunk_bytes} bytes; at most {MAX_CHUNK} are read"
+                )
+            if chunk_bytes > _CACHED:
+                # Room for a chunk, so that it is decompressed once, and not for every read that it spans.
+                access = file.h5py.h5p.create(file.h5py.h5p.DATASET_ACCESS)
+                access.set_chunk_cache(521, chunk_bytes, 1.0)
+                self.id = file.h5py.h5d.open(file.id, _encoded(path), access)
+
+    def read(self, file: File, start: int, out: NDArray[Any]) -> None:
+        """Fill ``out`` with the rows from ``start`` on."""
+        h5s = file.h5py.h5s
+        if start == 0 and len(out) == self.rows:
+            self.id.read(h5s.ALL, h5s.ALL, out)
+            return
+        space = self.id.get_space()
+        space.select_hyperslab((start, *(0 for _ in out.shape[1:])), out.shape)
+        self.id.read(h5s.create_simple(out.shape), space, out)
+
+
 @dataclasses.dataclass(frozen=True)
 class _Found:
     """Events in a file, and how they lie there."""
@@ -164,8 +206,8 @@ class _Found:
     format: str
     where: str
     #: One dataset, or the four of the columns.
-    datasets: tuple[Any, ...]
-    #: (dataset, start, rows) to the four columns.
+    datasets: tuple[_Data, ...]
+    #: (file, start, rows) to the four columns.
     columns: Callable[[File, int, int], list[NDArray[Any]]]
     t_offset: int | str | None = None
     geometry: _Size | None = None
@@ -179,17 +221,14 @@ def _object(file: File, path: str) -> Any:
     """What is at a path of the file, or None."""
     if not path or "\0" in path:
         return None
-    raw = path.encode("utf-8", "surrogateescape")
     try:
-        found = file.h5py.h5o.open(file.id, raw)
-        if _is_dataset(file, found) and _chunk_bytes(found) > _CACHED:
-            # Room for a chunk, so that it is decompressed once, and not for every read that it spans.
-            access = file.h5py.h5p.create(file.h5py.h5p.DATASET_ACCESS)
-            access.set_chunk_cache(521, min(_chunk_bytes(found), MAX_CHUNK), 1.0)
-            return file.h5py.h5d.open(file.id, raw, access)
-        return found
+        return file.h5py.h5o.open(file.id, _encoded(path))
     except (KeyError, OSError, RuntimeError, ValueError):
         return None
+
+
+def _encoded(path: str) -> bytes:
+    return path.encode("utf-8", "surrogateescape")
 
 
 def _is_dataset(file: File, found: Any) -> bool:
@@ -217,9 +256,8 @@ def _columns_at(file: File, group: str) -> _Found:
             dataset = _member(file, group, name)
             if not _is_dataset(file, dataset):
                 raise ValueError(f"group {group!r} has no dataset {name!r}")
-            _check_dataset(dataset, _shown(group, name), may_be_bool=name == "p")
-            datasets.append(dataset)
-        lengths = {name: dataset.shape[0] for name, dataset in zip(_NAMES, datasets, strict=True)}
+            datasets.append(_column(file, dataset, _shown(group, name), may_be_bool=name == "p"))
+        lengths = {name: dataset.rows for name, dataset in zip(_NAMES, datasets, strict=True)}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"the datasets of group {group!r} have different lengths: {lengths}")
         geometry = _geometry_of_group(group, attributes, is_recorders)
@@ -232,33 +270,15 @@ def _columns_at(file: File, group: str) -> _Found:
         )
 
 
-def _check_dataset(dataset: Any, name: str, *, may_be_bool: bool) -> None:
+def _column(file: File, dataset: Any, name: str, *, may_be_bool: bool) -> _Data:
     shape = dataset.shape
     if shape is None or len(shape) != 1:
         raise ValueError(f"dataset {name!r} must be 1-D, got shape {shape}")
-    dtype = dataset.dtype
-    if dtype.kind not in "iu" and not (may_be_bool and dtype.kind == "b"):
+    data = _Data(file, dataset, name)
+    if data.dtype.kind not in "iu" and not (may_be_bool and data.dtype.kind == "b"):
         expected = "integers or bool" if may_be_bool else "integers"
-        raise ValueError(f"dataset {name!r} must hold {expected}, got {dtype}")
-    _check_chunk(dataset, name)
-
-
-def _check_chunk(dataset: Any, name: str) -> None:
-    size = _chunk_bytes(dataset)
-    if size > MAX_CHUNK:
-        raise ValueError(f"dataset {name!r} has chunks of {size} bytes; at most {MAX_CHUNK} are read")
-
-
-def _chunk(dataset: Any) -> tuple[int, ...]:
-    """The shape of a chunk, which is one element where there are none."""
-    pipeline = dataset.get_create_plist()
-    if pipeline.get_layout() != 2:  # H5D_CHUNKED
-        return (1,)
-    return tuple(int(side) for side in pipeline.get_chunk())
-
-
-def _chunk_bytes(dataset: Any) -> int:
-    return math.prod(_chunk(dataset)) * int(dataset.get_type().get_size())
+        raise ValueError(f"dataset {name!r} must hold {expected}, got {data.dtype}")
+    return data
 
 
 def _attributes(file: File, found: Any) -> Any:
@@ -394,14 +414,14 @@ def _table_at(file: File, path: str, dataset: Any) -> _Found:
             f"dataset {path!r} is no table of events: those are 1-D with fields t, x, y and p, or 2-D with four "
             f"columns; got shape {dataset.shape} of {dataset.dtype}"
         )
-    _check_chunk(dataset, path)
-    dtype = dataset.dtype
+    table = _Data(file, dataset, path)
+    dtype = table.dtype
     if dtype.names is not None:
         for name in _NAMES:
             field = dtype[name]
             if field.kind not in ("iub" if name == "p" else "iu"):
                 raise ValueError(f"field {name!r} of dataset {path!r} must hold integers, got {field}")
-    return _Found("HDF5 table", f"dataset {path!r}", (dataset,), functools.partial(_read_table, dataset))
+    return _Found("HDF5 table", f"dataset {path!r}", (table,), functools.partial(_read_table, table))
 
 
 def _prophesee(file: File) -> _Found | None:
@@ -410,8 +430,6 @@ def _prophesee(file: File) -> _Found | None:
     if not _is_table(file, dataset) or dataset.dtype.names is None:
         return None
     found = _table_at(file, "/CD/events", dataset)
-    pipeline = dataset.get_create_plist()
-    filters = [pipeline.get_filter(i)[0] for i in range(pipeline.get_nfilters())]
     attributes = _attributes(file, file.h5py.h5g.open(file.id, b"/"))
     geometry = None
     if "geometry" in attributes:
@@ -428,7 +446,7 @@ def _prophesee(file: File) -> _Found | None:
         geometry=geometry,
         has_geometry=True,
         triggers=triggers if _is_dataset(file, triggers) else None,
-        ecf=filters == [ECF],
+        ecf=found.datasets[0].filters == [ECF],
     )
 
 
@@ -498,6 +516,14 @@ class _Rows:
         self._offset = offset
         self._strict = strict
         self._bytes = 0
+        datasets = found.datasets
+        self._blosc = len(datasets) == 4 and all(
+            dataset.filters == [BLOSC]
+            and dataset.chunk == datasets[0].chunk
+            and dataset.dtype.isnative
+            and not dataset.dtype.metadata
+            for dataset in datasets
+        )
         # Steps back in time, and the last time.
         self._steps = self._last = 0
 
@@ -506,8 +532,8 @@ class _Rows:
 
     def batches(self) -> Iterator[EventArray]:
         datasets = self._found.datasets
-        total = datasets[0].shape[0]
-        chunk = max(_chunk(dataset)[0] for dataset in datasets)
+        total = datasets[0].rows
+        chunk = max(dataset.chunk for dataset in datasets)
         if self._found.ecf:
             step = chunk
         else:
@@ -531,23 +557,20 @@ class _Rows:
                 return
             raise ValueError(str(error)) from error
         events, fault = read
-        self._bytes += len(events) * self._row_bytes
+        self._bytes += len(events) * sum(dataset.row_bytes for dataset in self._found.datasets)
         yield events
         if fault is not None:
             raise ValueError(fault)
-
-    @functools.cached_property
-    def _row_bytes(self) -> int:
-        """Bytes of one event as the file has it, decompressed."""
-        return sum(d.get_type().get_size() * _width(d) for d in self._found.datasets)
 
     def _read_columns(self, start: int, rows: int) -> _Read:
         file, found = self._file, self._found
         with file.use(f"reading events {start} to {start + rows} of {found.where}"):
             try:
-                columns = found.columns(file, start, rows)
+                columns = self._decompressed(start, rows) or found.columns(file, start, rows)
             except (OSError, RuntimeError) as error:
-                missing = [name for dataset in found.datasets for name in filters_missing(file.h5py, dataset)]
+                missing = [
+                    name for dataset in found.datasets for name in filters_missing(file.h5py, dataset.id)
+                ]
                 if missing:
                     names = ", ".join(dict.fromkeys(missing))
                     raise ValueError(
@@ -560,17 +583,41 @@ class _Rows:
                 ) from error
         return self._pack(start, columns)
 
+    def _decompressed(self, start: int, rows: int) -> list[NDArray[Any]] | None:
+        """Columns that Blosc compressed, decompressed here, on several threads; None if that is for HDF5 to do."""
+        datasets = self._found.datasets
+        chunk = datasets[0].chunk
+        if not self._blosc or start % chunk:
+            return None
+        columns = []
+        for dataset in datasets:
+            parts = []
+            for place in range(start, start + rows, chunk):
+                try:
+                    left_out, part = dataset.id.read_direct_chunk((place,))
+                except (OSError, RuntimeError, ValueError):  # such as a chunk that was never written
+                    return None
+                if left_out:
+                    return None
+                parts.append(part)
+            columns.append((dataset.row_bytes, parts))
+        found = _core.decompress_blosc(columns, chunk)
+        if found is None:
+            return None
+        pairs = zip(found, datasets, strict=True)
+        return [_plain_view(column.view(dataset.dtype)[:rows]) for column, dataset in pairs]
+
     def _read_ecf(self, start: int, rows: int) -> _Read:
         file, found = self._file, self._found
         (dataset,) = found.datasets
         where = f"{found.where}, chunk of event {start}"
         columns = None
         with file.use(f"reading {where}"):
-            if dataset.get_chunk_info_by_coord((start,)).byte_offset is None:
+            if dataset.id.get_chunk_info_by_coord((start,)).byte_offset is None:
                 # Never written: all of it is the fill value, for which HDF5 needs no filter.
                 columns = found.columns(file, start, rows)
             else:
-                left_out, chunk = dataset.read_direct_chunk((start,))
+                left_out, chunk = dataset.id.read_direct_chunk((start,))
         if columns is None and left_out & 1:  # the filter was left out for this chunk
             size = rows * dataset.dtype.itemsize
             if len(chunk) < size:
@@ -614,12 +661,6 @@ class _Rows:
         return f"{self._found.where}, event {start + row}: {what}, outside {_RANGES[name]}"
 
 
-def _width(dataset: Any) -> int:
-    """Elements in a row."""
-    shape = dataset.shape
-    return int(shape[1]) if len(shape) == 2 else 1
-
-
 def _plain(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """An integer dtype without what h5py notes on it, in the machine's byte order. Bools stay."""
     return np.dtype(dtype.newbyteorder("=").str)
@@ -632,35 +673,25 @@ def _plain_view(column: NDArray[Any]) -> NDArray[Any]:
     return column.astype(_plain(column.dtype), copy=False)
 
 
-def _read_rows(file: File, dataset: Any, start: int, out: NDArray[Any]) -> None:
-    h5s = file.h5py.h5s
-    shape = dataset.shape
-    if start == 0 and len(out) == shape[0]:
-        dataset.read(h5s.ALL, h5s.ALL, out)
-        return
-    space = dataset.get_space()
-    space.select_hyperslab((start, *(0 for _ in shape[1:])), out.shape)
-    dataset.read(h5s.create_simple(out.shape), space, out)
-
-
-def _read_columns(datasets: list[Any], file: File, start: int, rows: int) -> list[NDArray[Any]]:
+def _read_columns(datasets: list[_Data], file: File, start: int, rows: int) -> list[NDArray[Any]]:
     columns = []
     for dataset in datasets:
         dtype = dataset.dtype
+        # An enumeration's dtype is what HDF5 needs to tell what it reads.
         out = np.empty(rows, dtype if dtype.metadata else dtype.newbyteorder("="))
-        _read_rows(file, dataset, start, out)
+        dataset.read(file, start, out)
         columns.append(_plain_view(out))
     return columns
 
 
-def _read_table(dataset: Any, file: File, start: int, rows: int) -> list[NDArray[Any]]:
+def _read_table(dataset: _Data, file: File, start: int, rows: int) -> list[NDArray[Any]]:
     dtype = dataset.dtype
     if dtype.names is not None:
         table = np.empty(rows, dtype)
-        _read_rows(file, dataset, start, table)
+        dataset.read(file, start, table)
         return [np.ascontiguousarray(_plain_view(table[name])) for name in _NAMES]
     table = np.empty((rows, 4), dtype.newbyteorder("="))
-    _read_rows(file, dataset, start, table)
+    dataset.read(file, start, table)
     columns = [np.ascontiguousarray(table[:, i]) for i in range(4)]
     if dtype.kind == "f":
         return [_whole(column, start, name) for column, name in zip(columns, _NAMES, strict=True)]
@@ -677,22 +708,20 @@ def _whole(column: NDArray[Any], start: int, name: str) -> NDArray[Any]:
 
 
 def _read_triggers(file: File, dataset: Any) -> EventArray:
-    with file.use("reading the triggers of '/EXT_TRIGGER/events'"):
-        dtype = dataset.dtype
-        if dtype.names is None or not {"t", "id", "p"} <= set(dtype.names) or len(dataset.shape) != 1:
-            raise ValueError(
-                f"'/EXT_TRIGGER/events' must be 1-D with fields t, id and p, got {dtype} of shape {dataset.shape}"
-            )
-        table = np.empty(dataset.shape[0], dtype)
-        _read_rows(file, dataset, 0, table)
+    where = "/EXT_TRIGGER/events"
+    with file.use(f"reading the triggers of {where!r}"):
+        dtype, shape = dataset.dtype, dataset.shape
+        if dtype.names is None or not {"t", "id", "p"} <= set(dtype.names) or len(shape) != 1:
+            raise ValueError(f"{where!r} must be 1-D with fields t, id and p, got {dtype} of shape {shape}")
+        table = np.empty(shape, dtype)
+        _Data(file, dataset, where).read(file, 0, table)
     triggers = np.empty(len(table), TRIGGER_DTYPE)
     for name in ("t", "id", "p"):
         values = table[name]
-        triggers[name] = values
-        changed = triggers[name] != values
-        if name == "t":
-            changed |= values < 0
+        with np.errstate(invalid="ignore"):
+            triggers[name] = values
+        changed = (triggers[name] != values) | (values < 0)
         if changed.any():
             row = int(np.argmax(changed))
-            raise ValueError(f"'/EXT_TRIGGER/events', trigger {row}: {name} is {values[row]}")
+            raise ValueError(f"{where!r}, trigger {row}: {name} is {values[row]}")
     return triggers
