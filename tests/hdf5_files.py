@@ -56,6 +56,7 @@ def until_it_fails(batches: Any, kind: type[Exception] = ValueError) -> tuple[li
     seen: list[Any] = []
     with pytest.raises(kind) as info:
         seen.extend(batches)
+    batches.close()  # the error's traceback keeps it from being dropped
     return seen, str(info.value)
 
 
