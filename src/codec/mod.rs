@@ -7,8 +7,10 @@
 mod aedat2;
 mod aedat3;
 mod aedat4;
+pub mod blosc;
 mod buffer;
 mod dat;
+pub mod ecf;
 mod encode;
 mod es;
 mod evt2;
