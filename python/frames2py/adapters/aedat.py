@@ -62,5 +62,7 @@ def open(  # noqa: A001 - every adapter's function has this name
         if native.geometry is None:
             size = reader.sensor_size
             reader.close()
-            raise ValueError(f"sensor_size is {size}, but an AEDAT 2.0 file that names no chip is a DVS128's: (128, 128)")
+            raise ValueError(
+                f"sensor_size is {size}, but an AEDAT 2.0 file that names no chip is a DVS128's: (128, 128)"
+            )
     return reader
