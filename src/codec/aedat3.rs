@@ -352,3 +352,62 @@ pub fn head(bytes: &[u8], at_end: bool, options: Options) -> Result<Option<Head>
     let geometry = sources.first().and_then(|source| source.1);
     Ok(Some(Head { format: "AEDAT 3.1", geometry, length, decoder: Box::new(decoder) }))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::codec::Event;
+
+    fn decoded(
+        file: &[u8],
+        sizes: &[usize],
+        strict: bool,
+    ) -> (Vec<Event>, Vec<Trigger>, Report, Result<(), String>) {
+        let head = head(file, true, Options { strict, triggers: true }).unwrap().unwrap();
+        let (mut decoder, mut rest) = (head.decoder, &file[head.length..]);
+        let mut out = EventBuffer::new();
+        let mut end = Ok(());
+        for &size in sizes.iter().cycle() {
+            if rest.is_empty() || end.is_err() {
+                break;
+            }
+            let (piece, behind) = rest.split_at(size.min(rest.len()));
+            rest = behind;
+            end = decoder.feed(piece, &mut out);
+        }
+        let end = end.and_then(|()| decoder.finish(&mut out));
+        let events = out.records().iter().map(Event::from_record).collect();
+        (events, out.triggers, decoder.report(), end.map_err(|error| error.to_string()))
+    }
+
+    proptest! {
+        #[test]
+        fn cuts_change_nothing(
+            packets in prop::collection::vec((
+                prop_oneof![Just(0_i16), Just(1), Just(1), Just(3), Just(40)], 0_i16..3, 0_i32..3,
+                prop::collection::vec(any::<(u32, u16)>(), 0..9),
+            ), 0..9),
+            tail in prop::collection::vec(any::<u8>(), 0..40), sizes in prop::collection::vec(1_usize..40, 1..20),
+            strict in any::<bool>(), two in any::<bool>(),
+        ) {
+            let mut file = MAGIC.to_vec();
+            file.extend(b"#Source 1: DVS128\r\n");
+            if two {
+                file.extend(b"#Source 2: DVS128\r\n");
+            }
+            file.extend(END);
+            for (kind, source, overflow, events) in packets {
+                let n = events.len() as i32;
+                file.extend([kind, source].map(i16::to_le_bytes).as_flattened());
+                file.extend([8, 4, overflow, n, n, n].map(i32::to_le_bytes).as_flattened());
+                for (data, t) in events {
+                    file.extend([data, t.into()].map(u32::to_le_bytes).as_flattened());
+                }
+            }
+            file.extend(tail);
+            prop_assert_eq!(decoded(&file, &sizes, strict), decoded(&file, &[usize::MAX], strict));
+        }
+    }
+}
