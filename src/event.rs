@@ -161,6 +161,58 @@ impl<'a> Events<'a> {
 
 const RAW: usize = BLOCK * Layout::PACKED.stride;
 
+/// A borrowed column of values of `N` bytes each that some other thread may be writing to.
+#[derive(Clone, Copy)]
+pub struct Strided<'a> {
+    data: *const u8,
+    len: usize,
+    stride: isize,
+    size: usize,
+    _memory: PhantomData<&'a [u8]>,
+}
+
+// SAFETY: as for `Events`.
+unsafe impl Send for Strided<'_> {}
+
+impl<'a> Strided<'a> {
+    /// `len` values of `size` bytes, `stride` bytes apart, that stay where they are for `'a`.
+    ///
+    /// # Safety
+    ///
+    /// - For each `i < len`, `size` bytes at `data + i * stride` must be valid for reads for all of `'a`.
+    /// - The bytes may change meanwhile; they must not be unmapped.
+    pub unsafe fn from_raw(data: *const u8, len: usize, stride: isize, size: usize) -> Self {
+        Self { data, len, stride, size, _memory: PhantomData }
+    }
+
+    /// How many values.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Sets `out[i]` to `f` of the value at `start + i`, which are read once each.
+    ///
+    /// # Panics
+    /// `N` is not the values' size, or there are fewer.
+    #[inline(always)]
+    pub fn map<const N: usize, T>(&self, start: usize, out: &mut [T], f: impl Fn([u8; N]) -> T) {
+        assert!(N == self.size && start <= self.len && out.len() <= self.len - start);
+        let next_to_each_other = self.stride == N as isize;
+        for (i, slot) in out.iter_mut().enumerate() {
+            let i = (start + i) as isize;
+            let offset = if next_to_each_other { i * N as isize } else { i * self.stride };
+            // SAFETY: the value's index is below `len`, as was asserted, so its bytes are readable by the promise made to
+            // `from_raw`; byte arrays need no alignment.
+            *slot = f(unsafe { self.data.offset(offset).cast::<[u8; N]>().read() });
+        }
+    }
+}
+
 /// What is found of a call's events, or of a stretch of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Found {

@@ -7,6 +7,7 @@
 
 pub mod accumulator;
 pub mod codec;
+pub mod convert;
 pub mod engine;
 pub mod error;
 pub mod event;

@@ -1,4 +1,4 @@
-"""EVT 2.0 and EVT 3.0 by hand: words from fields, files from words, and decoders written one word at a time.
+"""EVT by hand: words from fields, files from words, and decoders written one word at a time.
 
 The decoders follow the format's tables literally, with plain ints, and share nothing with the package.
 """
@@ -40,6 +40,12 @@ def high(value: int) -> int:
 def evt2(*words: int) -> bytes:
     """EVT 2.0 words."""
     return struct.pack(f"<{len(words)}I", *words)
+
+
+def evt21(*words: tuple[int, int], halves: bool = False) -> bytes:
+    """EVT 2.1 words from (upper half, lower half): lowest byte first, or the upper half first."""
+    order = [half for upper, lower in words for half in ((upper, lower) if halves else (lower, upper))]
+    return struct.pack(f"<{len(order)}I", *order)
 
 
 def header(version: str, geometry: str | None = "1280x720") -> bytes:

@@ -4,9 +4,11 @@ One thread ingests events, a kernel accumulates them, the engine publishes immut
 of threads read the latest one without waiting and without making the producer wait."""
 
 from . import _core, kernels, publish
+from ._convert import events
 from ._core import Accumulator, Engine, Playback, __version__
 from ._events import EVENT_DTYPE, TRIGGER_DTYPE
-from ._types import DecodeReport, EngineMemory, EngineStats, SnapshotMeta
+from ._recordings import open, save
+from ._types import DecodeReport, EngineMemory, EngineStats, RecordingTotals, SnapshotMeta
 from .kernels import (
     EventCount,
     ExpDecay,
@@ -29,14 +31,18 @@ __all__ = [
     "ExpDecay",
     "Playback",
     "Polarity",
+    "RecordingTotals",
     "SnapshotMeta",
     "StackedHistogram",
     "TimeSurface",
     "TimestampDecay",
     "VoxelGrid",
     "__version__",
+    "events",
     "kernels",
+    "open",
     "publish",
+    "save",
 ]
 
 if _core.debug_build:

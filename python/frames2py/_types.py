@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DecodeReport", "EngineMemory", "EngineStats", "Snapshot", "SnapshotMeta"]
+__all__ = ["DecodeReport", "EngineMemory", "EngineStats", "RecordingTotals", "Snapshot", "SnapshotMeta"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,3 +179,25 @@ class DecodeReport:
     unknown: int
     padding: int
     truncated_tail: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingTotals:
+    """What a recording holds in all, by its index.
+
+    Attributes
+    ----------
+    events : int
+        The number of events.
+    t_min, t_max : int or None
+        The earliest and the latest time, in µs; None without events.
+    """
+
+    events: int
+    t_min: int | None
+    t_max: int | None
+
+    @property
+    def duration_us(self) -> int:
+        """From the earliest to the latest event, in µs; 0 without events."""
+        return 0 if self.t_min is None or self.t_max is None else self.t_max - self.t_min

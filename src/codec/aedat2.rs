@@ -10,7 +10,9 @@
 //!
 //! As jAER draws them, x counts from the right, and y from the bottom; a record counts them from the left and the top.
 
-use super::{Decoder, Error, EventBuffer, Head, MAX_HEAD, Options, Partial, Report, Trigger, prefix, record};
+use super::{
+    Decoder, Error, EventBuffer, Head, MAX_HEAD, Options, Partial, Report, Saved, Trigger, prefix, record,
+};
 
 /// How a file begins.
 pub const MAGIC: &[u8] = b"#!AER-DAT2.0";
@@ -137,6 +139,20 @@ impl Decoder for Aedat2Decoder {
     fn fork(&self) -> Box<dyn Decoder> {
         Box::new(self.clone())
     }
+
+    fn save(&self) -> Option<Saved> {
+        let clock = self.clock.map_or(u64::MAX, u64::from);
+        let numbers = [clock, self.epoch, self.last];
+        let state = numbers.map(u64::to_le_bytes).as_flattened().to_vec();
+        Some(Saved { state, again: self.partial.len as u64 })
+    }
+
+    fn load(&mut self, state: &[u8]) -> bool {
+        let (&[clock, epoch, last], []) = state.as_chunks() else { return false };
+        let [clock, epoch, last] = [clock, epoch, last].map(u64::from_le_bytes);
+        (self.clock, self.epoch, self.last) = (u32::try_from(clock).ok(), epoch, last);
+        self.epoch < 1 << 62 && (self.clock.is_some() || clock == u64::MAX)
+    }
 }
 
 /// The size of a chip's sensor, by a name that starts with one of these, whatever the case and what is between letters.
@@ -249,7 +265,9 @@ mod tests {
     use crate::codec::{Event, Record};
 
     fn decoded(file: &[u8], sizes: &[usize]) -> (Vec<Record>, Vec<Trigger>, Report) {
-        let head = head(file, true, Options { strict: false, triggers: true }).unwrap().unwrap();
+        let head = head(file, true, Options { strict: false, triggers: true, ..Options::default() })
+            .unwrap()
+            .unwrap();
         let (mut decoder, mut rest) = (head.decoder, &file[head.length..]);
         let mut out = EventBuffer::new();
         for &size in sizes.iter().cycle() {

@@ -10,7 +10,8 @@
 //! | 0, special | valid | 1..7: what happened |
 
 use super::{
-    Decoder, Error, EventBuffer, Head, MAX_HEAD, Options, Partial, Report, Trigger, aedat2, prefix, record,
+    Decoder, Error, EventBuffer, Head, MAX_HEAD, Options, Partial, Report, Saved, Trigger, aedat2, prefix,
+    record,
 };
 
 /// How a file begins.
@@ -158,6 +159,37 @@ impl Decoder for Aedat3Decoder {
 
     fn fork(&self) -> Box<dyn Decoder> {
         Box::new(self.clone())
+    }
+
+    fn save(&self) -> Option<Saved> {
+        let again = (self.header.len + self.event.len) as u64;
+        let (what, size, left, base) = match self.packet {
+            None => (3, 0, 0, 0),
+            Some(packet) => {
+                (packet.what as u64, packet.size, packet.left + self.event.len as u64, packet.base)
+            }
+        };
+        let numbers = [self.offset - again, self.last, what, size, left, base];
+        Some(Saved { state: numbers.map(u64::to_le_bytes).as_flattened().to_vec(), again })
+    }
+
+    fn load(&mut self, state: &[u8]) -> bool {
+        let (&[offset, last, what, size, left, base], []) = state.as_chunks() else { return false };
+        let [offset, last, what, size, left, base] =
+            [offset, last, what, size, left, base].map(u64::from_le_bytes);
+        if [offset, size, base].iter().any(|&number| number >= 1 << 62) || left > size {
+            return false;
+        }
+        (self.offset, self.last) = (offset, last);
+        let what = match what {
+            0 if left % 8 == 0 => Use::Polarity,
+            1 if left % 8 == 0 => Use::Special,
+            2 => Use::Skip,
+            3 => return true,
+            _ => return false,
+        };
+        self.packet = Some(Packet { what, size, left, base });
+        left > 0
     }
 }
 
@@ -365,7 +397,8 @@ mod tests {
         sizes: &[usize],
         strict: bool,
     ) -> (Vec<Event>, Vec<Trigger>, Report, Result<(), String>) {
-        let head = head(file, true, Options { strict, triggers: true }).unwrap().unwrap();
+        let head =
+            head(file, true, Options { strict, triggers: true, ..Options::default() }).unwrap().unwrap();
         let (mut decoder, mut rest) = (head.decoder, &file[head.length..]);
         let mut out = EventBuffer::new();
         let mut end = Ok(());

@@ -6,7 +6,7 @@
 
 use super::{
     Decoder, Encoder, Error, Event, EventBuffer, Family, Head, MAX_HEAD, Options, Patch, Record, Report,
-    Trigger, flatbuffer, lz4, prefix, unencodable, xml,
+    Saved, Trigger, flatbuffer, lz4, prefix, unencodable, xml,
 };
 
 /// How a file begins. The size of the header follows, then the header.
@@ -196,6 +196,25 @@ impl Decoder for Aedat4Decoder {
 
     fn fork(&self) -> Box<dyn Decoder> {
         Box::new(self.clone())
+    }
+
+    fn save(&self) -> Option<Saved> {
+        // A packet that is not complete is begun again.
+        let again = match self.state {
+            State::Header { len, .. } => len as u64,
+            State::Packet { size, left, .. } => 8 + size - left,
+            State::Table => 0,
+        };
+        let numbers = [self.offset - again, self.last as u64, matches!(self.state, State::Table).into()];
+        Some(Saved { state: numbers.map(u64::to_le_bytes).as_flattened().to_vec(), again })
+    }
+
+    fn load(&mut self, state: &[u8]) -> bool {
+        let (&[offset, last, table], []) = state.as_chunks() else { return false };
+        (self.offset, self.last) = (u64::from_le_bytes(offset), i64::from_le_bytes(last));
+        let table = u64::from_le_bytes(table);
+        self.state = if table == 1 { State::Table } else { State::START };
+        self.offset < 1 << 62 && table <= 1
     }
 }
 
@@ -844,7 +863,9 @@ mod tests {
 
     /// What a file decodes to when it is read in pieces of these sizes, over and over.
     fn decoded(file: &[u8], sizes: &[usize]) -> (Vec<Event>, Report, Result<(), String>) {
-        let head = head(file, true, Options { strict: true, triggers: true }).unwrap().unwrap();
+        let head = head(file, true, Options { strict: true, triggers: true, ..Options::default() })
+            .unwrap()
+            .unwrap();
         let (mut decoder, mut rest) = (head.decoder, &file[head.length..]);
         let mut out = EventBuffer::new();
         let mut end = Ok(());

@@ -1,6 +1,9 @@
 //! Events in, bytes out.
 
-use super::{Aedat4Encoder, Compression, Error, Record};
+use super::{
+    Aedat4Encoder, Compression, CsvEncoder, DatEncoder, Error, EsEncoder, Evt2Encoder, Evt3Encoder,
+    Evt21Encoder, Record,
+};
 
 /// A format's encoder. What it returns, in order, is a file; the caller writes it.
 pub trait Encoder: Send {
@@ -34,20 +37,26 @@ pub struct Patch {
 }
 
 /// The formats that are written, by the names that `frames2py.save` knows them by.
-pub const WRITTEN: &[&str] = &["aedat4"];
+pub const WRITTEN: &[&str] = &["evt2", "evt2.1", "evt3", "dat", "aedat4", "es", "csv"];
 
 /// An encoder of the format of that name, one of [`WRITTEN`], for a sensor of that size.
 ///
 /// # Errors
 /// [`Error::Header`]: the format is not written, or cannot hold such a sensor.
 pub fn encoder(format: &str, sensor: (u32, u32)) -> Result<Box<dyn Encoder>, Error> {
-    match format {
-        "aedat4" => Ok(Box::new(Aedat4Encoder::new(sensor, Compression::Lz4)?)),
-        _ => Err(Error::Header(format!(
-            "the format {format:?} is not written; known are {}",
-            WRITTEN.join(", ")
-        ))),
-    }
+    Ok(match format {
+        "evt2" => Box::new(Evt2Encoder::new(sensor)?),
+        "evt2.1" => Box::new(Evt21Encoder::new(sensor)?),
+        "evt3" => Box::new(Evt3Encoder::new(sensor)?),
+        "dat" => Box::new(DatEncoder::new(sensor)),
+        "aedat4" => Box::new(Aedat4Encoder::new(sensor, Compression::Lz4)?),
+        "es" => Box::new(EsEncoder::new(sensor)?),
+        "csv" => Box::new(CsvEncoder),
+        _ => {
+            let known = WRITTEN.join(", ");
+            return Err(Error::Header(format!("the format {format:?} is not written; known are {known}")));
+        }
+    })
 }
 
 /// The error for the event at `index` of a call, whose `field` is `value`, where `format` holds only what `expected`

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use super::{Decoder, Error, aedat2, aedat3, aedat4, header};
+use super::{Decoder, Error, TextOptions, aedat2, aedat3, aedat4, dat, es, header, text};
 
 /// A head that is longer than this is refused, so that its memory is bounded.
 pub const MAX_HEAD: usize = 16 << 20;
@@ -10,44 +10,60 @@ pub const MAX_HEAD: usize = 16 << 20;
 /// Kinds of files, each with a way to begin that no other has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
+    /// Event Stream.
+    Es,
+    /// Prophesee DAT. Looked at before RAW, which starts with a percent sign, too.
+    Dat,
     /// Prophesee RAW: EVT 2.0, 2.1 and 3.0.
     Evt,
     /// AEDAT 4.0.
     Aedat4,
     /// AEDAT 3.1 and 2.0; older and other ones are told apart and refused.
     Aedat,
+    /// A table in text. Looked at last, as it has no mark of its own.
+    Text,
 }
 
 impl Family {
     /// Every family, in the order they are tried.
-    pub const ALL: [Family; 3] = [Family::Aedat4, Family::Aedat, Family::Evt];
+    pub const ALL: [Family; 6] =
+        [Family::Es, Family::Dat, Family::Aedat4, Family::Aedat, Family::Evt, Family::Text];
 
     /// How people call its files.
     pub fn name(self) -> &'static str {
         match self {
+            Family::Es => "Event Stream",
+            Family::Dat => "Prophesee DAT",
             Family::Evt => "Prophesee RAW",
             Family::Aedat4 => "AEDAT 4.0",
             Family::Aedat => "AEDAT 3.1 or 2.0",
+            Family::Text => "text",
         }
     }
 
     /// Whether a file that starts with `bytes` is of this family; `None` when more of it is needed.
     fn starts(self, bytes: &[u8], at_end: bool) -> Option<bool> {
         match self {
+            Family::Es => prefix(es::MAGIC, bytes, at_end),
+            Family::Dat => dat::starts(bytes, at_end),
             // What else starts with a percent sign is looked at before.
             Family::Evt => prefix(b"%", bytes, at_end),
             Family::Aedat4 => prefix(aedat4::MAGIC, bytes, at_end),
             // AEDAT 4.0 is looked at before.
             Family::Aedat => prefix(AEDAT, bytes, at_end),
+            Family::Text => text::starts(bytes, at_end),
         }
     }
 
     /// Reads the head off `bytes`, the start of a file of this family.
     fn head(self, bytes: &[u8], at_end: bool, options: Options) -> Result<Option<Head>, Error> {
         match self {
+            Family::Es => es::head(bytes, at_end),
+            Family::Dat => dat::head(bytes, at_end),
             Family::Evt => header::head(bytes, at_end, options),
             Family::Aedat4 => aedat4::head(bytes, at_end, options),
             Family::Aedat => aedat(bytes, at_end, options),
+            Family::Text => text::head(bytes, at_end, options),
         }
     }
 }
@@ -78,6 +94,8 @@ pub struct Options {
     pub triggers: bool,
     /// Stop at the first fault, as [`Decoder::word`] has it.
     pub strict: bool,
+    /// What a text file does not say of itself.
+    pub text: TextOptions,
 }
 
 /// What a head says.
@@ -112,6 +130,10 @@ pub fn head(
     only: Option<Family>,
     options: Options,
 ) -> Result<Option<Head>, Error> {
+    if only == Some(Family::Text) {
+        // It may begin as others do: with a comment, say.
+        return Family::Text.head(bytes, at_end, options);
+    }
     for family in Family::ALL {
         match family.starts(bytes, at_end) {
             None => return Ok(None),

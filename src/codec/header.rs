@@ -3,7 +3,14 @@
 //! Lines that start with `%`, of the form `% key value`; `% end` ends them, else the first line
 //! without a `%`. See <https://docs.prophesee.ai/stable/data/file_formats/raw.html>.
 
-use super::{Decoder, Error, Evt2Decoder, Evt3Decoder, Head, MAX_HEAD, Options};
+use super::{Decoder, Error, Evt2Decoder, Evt3Decoder, Evt21Decoder, Head, MAX_HEAD, Options, Order};
+
+/// Bytes behind the header that an EVT 2.1 recording's order is told by, where the header does not state it.
+const SAMPLE: usize = 8192;
+
+/// The first `system_ID` of a camera that sends EVT 2.1 words lowest byte first. Those before it swap the halves
+/// (OpenEB, `psee_raw_file_header.cpp`).
+const FIRST_LITTLE: u32 = 0x37;
 
 /// The encodings a header may state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,19 +48,36 @@ impl Version {
             Version::Evt3 => "EVT3",
         }
     }
+}
 
-    /// A decoder for it.
+impl Version {
+    /// Whether its words have room for the addresses of such a sensor.
     ///
     /// # Errors
-    /// [`Error::Header`] for a version that cannot be decoded.
-    pub fn decoder(self, _options: Options) -> Result<Box<dyn Decoder>, Error> {
-        match self {
-            Version::Evt2 => Ok(Box::new(Evt2Decoder::new())),
-            Version::Evt3 => Ok(Box::new(Evt3Decoder::new())),
-            Version::Evt21 => {
-                Err(Error::Header("EVT 2.1 is not supported yet; EVT 2.0 and EVT 3.0 are read".into()))
-            }
+    /// [`Error::Header`]: they have not.
+    pub(super) fn check_sensor(self, (width, height): (u32, u32)) -> Result<(), Error> {
+        if (1..=2048).contains(&width) && (1..=2048).contains(&height) {
+            return Ok(());
         }
+        Err(Error::Header(format!(
+            "sensor_size is ({width}, {height}); {} holds sensors of up to 2048x2048",
+            self.name()
+        )))
+    }
+
+    /// Appends a header. It has all that decoding needs, for programs that look at `format` and for older ones, and
+    /// nothing that is not known, as when and by what camera the events were recorded.
+    pub(super) fn write_header(self, (width, height): (u32, u32), out: &mut Vec<u8>) {
+        let (evt, format) = (self.in_evt_line(), self.in_format_line());
+        let (line, order) = match self {
+            Version::Evt21 => ("% endianness little\n", ";endianness=little"),
+            _ => ("", ""),
+        };
+        let header = format!(
+            "{line}% evt {evt}\n% format {format}{order};height={height};width={width}\n\
+             % geometry {width}x{height}\n% end\n"
+        );
+        out.extend(header.as_bytes());
     }
 }
 
@@ -88,7 +112,16 @@ pub fn head(bytes: &[u8], at_end: bool, options: Options) -> Result<Option<Head>
         }
     }
     let version = facts.version()?;
-    let decoder = version.decoder(options)?;
+    let decoder: Box<dyn Decoder> = match version {
+        Version::Evt2 => Box::new(Evt2Decoder::new(options)),
+        Version::Evt3 => Box::new(Evt3Decoder::new(options)),
+        Version::Evt21 => {
+            let body = &bytes[length..];
+            let sampled = at_end || body.len() >= SAMPLE || bytes.len() >= MAX_HEAD;
+            let Some(order) = facts.order(body, sampled)? else { return Ok(None) };
+            Box::new(Evt21Decoder::new(order, options))
+        }
+    };
     Ok(Some(Head { format: version.name(), geometry: facts.geometry, length, decoder }))
 }
 
@@ -97,6 +130,9 @@ pub fn head(bytes: &[u8], at_end: bool, options: Options) -> Result<Option<Head>
 struct Facts {
     version: Option<Version>,
     geometry: Option<(u32, u32)>,
+    /// What the words of EVT 2.1 have which byte first.
+    endianness: Option<String>,
+    system_id: Option<u32>,
 }
 
 impl Facts {
@@ -118,6 +154,7 @@ impl Facts {
                     {
                         Some(("width", number)) => width = Some(number),
                         Some(("height", number)) => height = Some(number),
+                        Some(("endianness", order)) => self.endianness = Some(order.into()),
                         _ => {}
                     }
                 }
@@ -138,9 +175,29 @@ impl Facts {
                 let size = value.split_once('x').and_then(|(w, h)| number(w).zip(number(h)));
                 self.note_geometry(value, size)?;
             }
+            "endianness" if self.endianness.is_none() => self.endianness = Some(value.into()),
+            "system_ID" => self.system_id = number(value),
             _ => {}
         }
         Ok(true)
+    }
+
+    /// The order of EVT 2.1 words: as stated, else by the start of the `body`, else by the camera. `None` when more of the
+    /// body is needed, which is never so once it is `sampled`.
+    fn order(&self, body: &[u8], sampled: bool) -> Result<Option<Order>, Error> {
+        match self.endianness.as_deref() {
+            Some("legacy") => Ok(Some(Order::Halves)),
+            Some("little") => Ok(Some(Order::Little)),
+            Some(other) => Err(Error::Header(format!(
+                "the EVT header states the endianness {}; of EVT 2.1, little and legacy are read",
+                quote(other)
+            ))),
+            None if !sampled => Ok(None),
+            None => Ok(Some(Order::guess(body.as_chunks().0).unwrap_or(match self.system_id {
+                Some(1..FIRST_LITTLE) => Order::Halves,
+                _ => Order::Little,
+            }))),
+        }
     }
 
     fn note_version(

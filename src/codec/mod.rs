@@ -7,29 +7,45 @@
 mod aedat2;
 mod aedat3;
 mod aedat4;
+mod buffer;
+mod dat;
 mod encode;
+mod es;
 mod evt2;
+mod evt21;
 mod evt3;
+#[cfg(test)]
+mod evt_oracle;
 mod flatbuffer;
 mod head;
 mod header;
+mod index;
 mod lz4;
 mod recording;
 mod report;
+mod simd;
 mod stream;
 mod xml;
 
 pub use aedat2::Aedat2Decoder;
 pub use aedat3::Aedat3Decoder;
 pub use aedat4::{Aedat4Decoder, Aedat4Encoder, Compression};
+mod text;
+
+pub use buffer::EventBuffer;
+pub use dat::{DatDecoder, DatEncoder};
 pub use encode::{Encoder, Patch, WRITTEN, encoder, unencodable};
-pub use evt2::Evt2Decoder;
-pub use evt3::Evt3Decoder;
+pub use es::{EsDecoder, EsEncoder};
+pub use evt2::{Evt2Decoder, Evt2Encoder};
+pub use evt3::{Evt3Decoder, Evt3Encoder};
+pub use evt21::{Evt21Decoder, Evt21Encoder, Order};
 pub use head::{Family, Head, HeadReader, MAX_HEAD, Options, head, prefix};
 pub use header::Version;
+pub use index::{Builder, Index, Totals};
 pub use recording::{More, Recording};
 pub use report::{Report, SharedReport, Words};
 pub use stream::{Fill, Stream, reserve};
+pub use text::{Columns, CsvEncoder, TextDecoder, TextOptions, TimeUnit};
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -106,63 +122,6 @@ impl SharedTriggers {
     }
 }
 
-/// Where decoders put events, and triggers if they are asked for. Meant to be cleared and used again: room is initialised once, so a
-/// decoder may write a record it then does not keep, which is what makes branch-free loops possible.
-#[derive(Default)]
-pub struct EventBuffer {
-    rows: Vec<Record>,
-    len: usize,
-    /// Triggers, in order, of a decoder that was made to collect them.
-    pub triggers: Vec<Trigger>,
-}
-
-impl EventBuffer {
-    /// An empty buffer.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Forgets the events and keeps the room.
-    pub fn clear(&mut self) {
-        self.len = 0;
-        self.triggers.clear();
-    }
-
-    /// The events, in order.
-    pub fn records(&self) -> &[Record] {
-        &self.rows[..self.len]
-    }
-
-    /// The events as packed bytes, 13 per event.
-    pub fn as_bytes(&self) -> &[u8] {
-        self.records().as_flattened()
-    }
-
-    /// The number of events.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there is no event.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// At least `n` rows behind the last event, to be written and then kept with [`keep`](Self::keep).
-    fn room(&mut self, n: usize) -> &mut [Record] {
-        if self.rows.len() - self.len < n {
-            self.rows.resize(self.len + n, [0; 13]);
-        }
-        &mut self.rows[self.len..]
-    }
-
-    /// Makes the first `n` rows of the last [`room`](Self::room) events.
-    fn keep(&mut self, n: usize) {
-        debug_assert!(n <= self.rows.len() - self.len);
-        self.len += n;
-    }
-}
-
 /// A format's decoder, resumable at any byte.
 pub trait Decoder: Send + Sync {
     /// Decodes `bytes`, which follow those of the call before, and appends their events to `out`.
@@ -200,6 +159,27 @@ pub trait Decoder: Send + Sync {
 
     /// A decoder in the same state.
     fn fork(&self) -> Box<dyn Decoder>;
+
+    /// What decoding goes on from, as bytes: all but the report. `None` where it cannot go on in the middle of a
+    /// recording.
+    fn save(&self) -> Option<Saved> {
+        None
+    }
+
+    /// Takes on a saved state, as a decoder made in the same way that has seen nothing. False if `state` is none that
+    /// [`save`](Self::save) gives: the decoder is then not to be used. Any bytes may come; none make it panic later.
+    fn load(&mut self, _state: &[u8]) -> bool {
+        false
+    }
+}
+
+/// A decoder's state, see [`Decoder::save`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Saved {
+    /// The state.
+    pub state: Vec<u8>,
+    /// How many of the bytes fed last are to be fed again, those of a packet that is not complete for example.
+    pub again: u64,
 }
 
 /// Why a recording cannot be read.
@@ -311,21 +291,5 @@ mod tests {
         let event = Event { t: 0x0807_0605_0403_0201, x: 0x0a09, y: 0x0c0b, p: 0x0d };
         assert_eq!(event.to_record(), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
         assert_eq!(Event::from_record(&event.to_record()), event);
-    }
-
-    #[test]
-    fn a_buffer_appends_until_it_is_cleared() {
-        let event = |t| Event { t, x: 1, y: 2, p: 3 };
-        let mut buffer = EventBuffer::new();
-        for t in 0..3 {
-            buffer.room(5)[0] = event(t).to_record();
-            buffer.room(2)[1] = event(99).to_record();
-            buffer.keep(1);
-        }
-        let times: Vec<_> = buffer.records().iter().map(|r| Event::from_record(r).t).collect();
-        assert_eq!(times, [0, 1, 2]);
-        assert_eq!(buffer.as_bytes().len(), 39);
-        buffer.clear();
-        assert!(buffer.is_empty());
     }
 }

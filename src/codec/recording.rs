@@ -2,11 +2,14 @@
 
 use std::io::{ErrorKind, Read, Seek};
 
-use super::{Decoder, Error, Fill, Head, Record, SharedReport, SharedTriggers, Stream, reserve};
+use super::stream::BEYOND;
+use super::{
+    Decoder, Error, Event, Fill, Head, Index, Record, SharedReport, SharedTriggers, Stream, reserve,
+};
 
-/// Events in a batch when the caller asks for no number: large enough that the cost of a batch does not
-/// show, small enough to stay in the second cache.
-const NATURAL_BATCH: usize = 64 * 1024;
+/// Events in a batch when the caller asks for no number: large enough that the cost of a batch does not show, small enough
+/// for two batches to stay in the second cache, the one in use and the next.
+const NATURAL_BATCH: usize = 16 * 1024;
 
 /// Reads after which a call returns, though it has found no events.
 const READS_PER_CALL: usize = 64;
@@ -29,6 +32,9 @@ pub struct Recording<R> {
     decoder: Box<dyn Decoder>,
     /// Where the events begin, in a file that has an end to read up to. Of a pipe, what has come is passed on at once.
     start: Option<u64>,
+    /// Events are left out up to the first one of this time or later, which a seek went for.
+    skip: Option<u64>,
+    strict: bool,
 }
 
 impl<R: Read> Recording<R> {
@@ -38,7 +44,7 @@ impl<R: Read> Recording<R> {
     pub fn new(head: Head, ahead: Vec<u8>, input: R, regular: bool, strict: bool) -> Self {
         let start = head.length as u64;
         let stream = Stream::new(head.decoder.fork(), ahead, input, start, strict);
-        Self { stream, decoder: head.decoder, start: regular.then_some(start) }
+        Self { stream, decoder: head.decoder, start: regular.then_some(start), skip: None, strict }
     }
 
     /// What was met so far.
@@ -60,12 +66,20 @@ impl<R: Read> Recording<R> {
         let target = limit.unwrap_or(NATURAL_BATCH);
         let at_once = limit.is_none() && self.start.is_none();
         if batch.capacity() == 0 {
-            reserve(batch, target.min(NATURAL_BATCH))?;
+            reserve(batch, target.min(NATURAL_BATCH) + if target < BEYOND { 0 } else { BEYOND })?;
         }
         // What was read already must not wait for the pipe's next bytes.
         let mut fill = self.stream.fill(batch, target, if at_once { 0 } else { READS_PER_CALL });
         if at_once && batch.is_empty() && matches!(fill, Ok(Fill::Paused)) {
             fill = self.stream.fill(batch, target, 1);
+        }
+        if let Some(t) = self.skip {
+            let first = batch.iter().position(|record| Event::from_record(record).t >= t);
+            batch.drain(..first.unwrap_or(batch.len()));
+            self.skip = self.skip.filter(|_| first.is_none());
+            if matches!(fill, Ok(Fill::Full)) {
+                return Ok(if first.is_some() && limit.is_none() { More::Batch } else { More::NotYet });
+            }
         }
         match fill {
             // A signal.
@@ -84,14 +98,78 @@ impl<R: Read + Seek> Recording<R> {
     /// # Errors
     /// The file cannot be read there.
     pub fn restart(&mut self) -> Result<(), Error> {
+        self.skip = None;
         self.start.map_or(Ok(()), |start| self.stream.restart(self.decoder.fork(), start))
+    }
+
+    /// Goes on at the first event, in file order, whose time is `t` or later; at the end if there is none.
+    ///
+    /// # Errors
+    /// The file cannot be read there, or the index is not one of it.
+    pub fn seek(&mut self, index: &Index, t: u64) -> Result<(), Error> {
+        let (decoder, offset) = index.decoder_at(index.point_for(t), &*self.decoder)?;
+        self.stream.restart(decoder, offset)?;
+        self.skip = Some(t);
+        Ok(())
+    }
+}
+
+impl<R> Recording<R> {
+    /// An index of the whole of `input`, which is this recording, opened again.
+    ///
+    /// # Errors
+    /// The file cannot be read, or its format cannot be decoded from the middle.
+    pub fn index<S: Read + Seek>(
+        &self,
+        mut input: S,
+        on: impl FnMut() -> Result<(), Error>,
+    ) -> Result<Index, Error> {
+        let start = self.start.ok_or_else(|| Error::Malformed("a pipe has no index".into()))?;
+        Index::build(&mut input, start, &*self.decoder, on)
+    }
+
+    /// The events with `t0 <= t < t1`, in file order, from `input`, which is this recording, opened again.
+    ///
+    /// # Errors
+    /// The file cannot be read, or the index is not one of it; what is wrong with it in between.
+    pub fn slice<S: Read + Seek>(
+        &self,
+        index: &Index,
+        input: S,
+        t0: u64,
+        t1: u64,
+        mut on: impl FnMut() -> Result<(), Error>,
+    ) -> Result<Vec<Record>, Error> {
+        let mut events = Vec::new();
+        let mut stream = Stream::new(self.decoder.fork(), Vec::new(), input, 0, self.strict);
+        let mut batch = Vec::new();
+        for run in index.runs(t0, t1) {
+            let (decoder, offset) = index.decoder_at(run.point, &*self.decoder)?;
+            stream.restart(decoder, offset)?;
+            let mut left = run.events;
+            while left > 0 {
+                on()?;
+                batch.clear();
+                let limit = left.min(NATURAL_BATCH as u64) as usize;
+                match stream.fill(&mut batch, limit, usize::MAX) {
+                    Err(Error::Io(error)) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                    Ok(fill) if fill == Fill::End && batch.is_empty() => return Err(Index::stale()),
+                    Ok(_) => {}
+                }
+                left -= batch.len() as u64;
+                reserve(&mut events, batch.len())?;
+                events.extend(batch.iter().filter(|r| (t0..t1).contains(&Event::from_record(r).t)));
+            }
+        }
+        Ok(events)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::{Event, Evt2Decoder};
+    use crate::codec::{Event, Evt2Decoder, Options};
     use std::io::Cursor;
 
     const HEADER: &[u8] = b"% evt 2.0\n";
@@ -106,7 +184,7 @@ mod tests {
         let front = bytes[HEADER.len()..][..ahead].to_vec();
         let mut input = Cursor::new(bytes);
         input.set_position((HEADER.len() + ahead) as u64);
-        let decoder = Box::new(Evt2Decoder::new());
+        let decoder = Box::new(Evt2Decoder::new(Options::default()));
         let head = Head { format: "EVT 2.0", geometry: None, length: HEADER.len(), decoder };
         Recording::new(head, front, input, regular, false)
     }

@@ -5,12 +5,18 @@ use std::ops::Range;
 
 use super::{Decoder, Error, EventBuffer, Record, Report, SharedReport, SharedTriggers};
 
-/// Bytes asked for in one read: enough that the calls cost nothing.
-const READ: usize = 256 * 1024;
+/// Bytes asked for in one read: enough that the calls cost little, and few enough to stay in the second cache.
+const READ: usize = 64 * 1024;
 
 /// Bytes decoded in one go. The events they usually hold stay in the nearest cache until they are moved
 /// to their batch; at worst (EVT 3.0 vectors with every bit set) they are 0.3 MB.
 const FEED: usize = 4096;
+
+/// Batches of at least so many events are decoded in place. Of smaller ones a block makes several.
+const DIRECT: usize = 1024;
+
+/// Room for events beyond those asked for, so that a batch seldom has to grow for its last block.
+pub(super) const BEYOND: usize = 4096;
 
 /// How a call of [`Stream::fill`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +125,11 @@ impl<R: Read> Stream<R> {
                 return Ok(Fill::End);
             }
             if self.fed < self.filled {
-                self.decode();
+                if limit >= DIRECT && !self.strict {
+                    self.decode_into(batch, limit)?;
+                } else {
+                    self.decode();
+                }
                 continue;
             }
             if reads == 0 {
@@ -152,6 +162,28 @@ impl<R> Stream<R> {
         self.decoded.bytes += block.len() as u64;
         self.decoded.events += self.events.len() as u64;
         self.triggers.append(&mut self.events.triggers);
+    }
+
+    /// Decodes the next block straight into `batch`. What is more than `limit` is moved to the events that wait.
+    fn decode_into(&mut self, batch: &mut Vec<Record>, limit: usize) -> Result<(), Error> {
+        reserve(batch, BEYOND)?;
+        let block = self.fed..self.filled.min(self.fed + FEED);
+        self.fed = block.end;
+        let before = batch.len();
+        let mut out = EventBuffer::behind(std::mem::take(batch));
+        self.error = self.decoder.feed(&self.bytes[block.clone()], &mut out).err();
+        self.offset += block.len() as u64;
+        self.decoded.bytes += block.len() as u64;
+        self.decoded.events += (out.len() - before) as u64;
+        self.triggers.append(&mut out.triggers);
+        *batch = out.into_batch();
+        self.events.clear();
+        self.moved = 0;
+        if batch.len() > limit {
+            self.events.append(&batch[limit..]);
+            batch.truncate(limit);
+        }
+        Ok(())
     }
 
     /// Decodes a block up to its first fault. Where that is, is found by decoding ever fewer bytes from a copy of the
@@ -236,7 +268,7 @@ mod tests {
     use std::io;
 
     use super::*;
-    use crate::codec::{Event, Evt2Decoder, Evt3Decoder};
+    use crate::codec::{Event, Evt2Decoder, Evt3Decoder, Options};
 
     /// What reads return, one after the other; then the end.
     struct Script(VecDeque<io::Result<Vec<u8>>>);
@@ -270,8 +302,13 @@ mod tests {
         let bytes = counting(2000);
         for (limit, step) in [(1, 999), (7, 1), (700, 13), (2000, 5000), (5000, 4096)] {
             let reads = bytes[5..].chunks(step).map(|piece| Ok(piece.to_vec())).collect();
-            let mut stream =
-                Stream::new(Box::new(Evt2Decoder::new()), bytes[..5].to_vec(), Script(reads), 0, false);
+            let mut stream = Stream::new(
+                Box::new(Evt2Decoder::new(Options::default())),
+                bytes[..5].to_vec(),
+                Script(reads),
+                0,
+                false,
+            );
             let mut all = Vec::new();
             loop {
                 let mut batch = Vec::new();
@@ -291,7 +328,8 @@ mod tests {
     fn no_more_reads_are_made_than_allowed() {
         let bytes = counting(3);
         let reads = bytes.chunks(4).map(|piece| Ok(piece.to_vec())).collect();
-        let mut stream = Stream::new(Box::new(Evt2Decoder::new()), Vec::new(), Script(reads), 0, false);
+        let mut stream =
+            Stream::new(Box::new(Evt2Decoder::new(Options::default())), Vec::new(), Script(reads), 0, false);
         let mut batch = Vec::new();
         assert_eq!(stream.fill(&mut batch, 10, 0).unwrap(), Fill::Paused);
         assert_eq!(stream.fill(&mut batch, 10, 2).unwrap(), Fill::Paused);
@@ -306,7 +344,8 @@ mod tests {
         let bytes = counting(3);
         let signal = Err(ErrorKind::Interrupted.into());
         let reads = [Ok(bytes[..10].to_vec()), signal, Ok(bytes[10..].to_vec())].into();
-        let mut stream = Stream::new(Box::new(Evt2Decoder::new()), Vec::new(), Script(reads), 0, false);
+        let mut stream =
+            Stream::new(Box::new(Evt2Decoder::new(Options::default())), Vec::new(), Script(reads), 0, false);
         let mut batch = Vec::new();
         assert!(matches!(stream.fill(&mut batch, 10, 9), Err(Error::Io(_))));
         assert_eq!(stream.fill(&mut batch, 10, 9).unwrap(), Fill::End);
@@ -320,8 +359,8 @@ mod tests {
         let runaway = runaway.chain([0x4000; 5300]).chain([0x4001, 0x2003]);
         let malformed = [Ok(runaway.flat_map(u16::to_le_bytes).collect())];
         let streams: [(Box<dyn Decoder>, VecDeque<_>, &str); 2] = [
-            (Box::new(Evt2Decoder::new()), refused.into(), "refused"),
-            (Box::new(Evt3Decoder::new()), malformed.into(), "65535"),
+            (Box::new(Evt2Decoder::new(Options::default())), refused.into(), "refused"),
+            (Box::new(Evt3Decoder::new(Options::default())), malformed.into(), "65535"),
         ];
         for (decoder, reads, message) in streams {
             let mut stream = Stream::new(decoder, Vec::new(), Script(reads), 0, false);

@@ -1,20 +1,24 @@
 //! Recordings for Python: files to read, and encoders of what is to be written.
 
+use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::time::{Instant, UNIX_EPOCH};
 
 use numpy::PyArray1;
 use pyo3::exceptions::{PyIsADirectoryError, PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
 use pyo3::types::{PyBytes, PyDict};
 
+use super::engine::SIGNAL_CHECK;
 use super::input::Layouts;
 use crate::codec::{
-    self, Encoder, Error, Event, Family, HeadReader, More, Options, Record, Recording, SharedReport,
-    SharedTriggers,
+    self, Columns, Encoder, Error, Event, Family, HeadReader, Index, More, Options, Record, Recording,
+    SharedReport, SharedTriggers, TextOptions, TimeUnit,
 };
 use crate::event::TIMESTAMP_LIMIT;
 
@@ -27,6 +31,8 @@ pub struct FileReader {
     closed: AtomicBool,
     report: SharedReport,
     triggers: Option<SharedTriggers>,
+    path: PathBuf,
+    index: Mutex<Option<Arc<Index>>>,
     /// `None` once closed or taken.
     open: Mutex<Option<Open>>,
 }
@@ -46,16 +52,27 @@ fn family(name: &str) -> PyResult<Family> {
 #[pymethods]
 impl FileReader {
     #[new]
-    #[pyo3(signature = (path, *, family=None, strict=false, triggers=false))]
+    #[pyo3(signature = (
+        path, *, family=None, strict=false, triggers=false, columns=None, time_unit=None, round_times=false
+    ))]
+    #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
         path: PathBuf,
         family: Option<&str>,
         strict: bool,
         triggers: bool,
+        columns: Option<&str>,
+        time_unit: Option<&str>,
+        round_times: bool,
     ) -> PyResult<Self> {
         let only = family.map(self::family).transpose()?;
-        let options = Options { triggers, strict };
+        let text = TextOptions {
+            columns: columns.map(Columns::parse).transpose().map_err(to_python)?,
+            time_unit: time_unit.map(TimeUnit::parse).transpose().map_err(to_python)?,
+            round_times,
+        };
+        let options = Options { triggers, strict, text };
         let (mut file, regular) = loop {
             match py.detach(|| open(&path)) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => py.check_signals()?,
@@ -80,6 +97,8 @@ impl FileReader {
             closed: AtomicBool::new(false),
             report: recording.report().clone(),
             triggers: triggers.then(|| recording.triggers().clone()),
+            path,
+            index: Mutex::new(None),
             open: Mutex::new(Some(Open { recording, batch: Vec::new() })),
         })
     }
@@ -162,6 +181,52 @@ impl FileReader {
         }
     }
 
+    /// Sees to it that there is an index: the one kept beside the file if there is one that belongs to it, else one made
+    /// in a pass over the file and, if `beside`, kept there where that is possible.
+    #[pyo3(signature = (beside=false))]
+    fn build_index(&self, py: Python<'_>, beside: bool) -> PyResult<()> {
+        self.need_index(py, beside).map(drop)
+    }
+
+    /// Takes an index that is kept beside the file, if there is one that belongs to it.
+    fn load_index(&self, py: Python<'_>) {
+        if let Some(index) = py.detach(|| self.kept_index()) {
+            *self.index.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(index));
+        }
+    }
+
+    /// `(events, earliest, latest)` of the whole file, times in µs; `None` while there is no index.
+    fn totals(&self, py: Python<'_>) -> Option<(u64, Option<u64>, Option<u64>)> {
+        let index = self.index.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
+        index.as_ref().map(|index| {
+            let totals = index.totals();
+            (totals.events, totals.times.map(|times| times.0), totals.times.map(|times| times.1))
+        })
+    }
+
+    /// Goes on at the first event in file order whose time is `t` or later.
+    fn seek(&self, py: Python<'_>, t: u64) -> PyResult<()> {
+        let index = self.need_index(py, false)?;
+        let sought = py.detach(|| {
+            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            let open = open.as_mut().filter(|_| !self.closed());
+            open.map(|Open { recording, batch }| {
+                batch.clear();
+                recording.seek(&index, t)
+            })
+        });
+        self.release_if_closed();
+        sought.ok_or_else(|| PyValueError::new_err("the reader is closed"))?.map_err(to_python)
+    }
+
+    /// The events with `t0 <= t < t1`, in file order, as packed bytes.
+    fn slice<'py>(&self, py: Python<'py>, t0: u64, t1: u64) -> PyResult<Bound<'py, PyArray1<u8>>> {
+        let index = self.need_index(py, false)?;
+        let events =
+            self.with_file_again(py, |recording, file, on| recording.slice(&index, file, t0, t1, on))?;
+        Ok(PyArray1::from_vec(py, events.into_flattened()))
+    }
+
     /// Closes the file. A read under way in another thread ends first, and closes it then.
     fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
@@ -188,6 +253,98 @@ impl FileReader {
     /// closed or was taken.
     pub fn take(&self) -> Option<Recording<File>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).take().map(|open| open.recording)
+    }
+
+    /// The index, made if there is none.
+    fn need_index(&self, py: Python<'_>, beside: bool) -> PyResult<Arc<Index>> {
+        if let Some(index) = &*self.index.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner) {
+            return Ok(Arc::clone(index));
+        }
+        if !self.regular {
+            return Err(PyValueError::new_err("a pipe cannot be sought in; its events come once"));
+        }
+        let kept = if beside { py.detach(|| self.kept_index()) } else { None };
+        let index = match kept {
+            Some(index) => Arc::new(index),
+            None => Arc::new(self.with_file_again(py, |recording, file, on| recording.index(file, on))?),
+        };
+        if beside {
+            py.detach(|| self.keep_index(&index));
+        }
+        *self.index.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&index));
+        Ok(index)
+    }
+
+    /// Does what takes long with the file opened once more, looking for signals meanwhile.
+    fn with_file_again<T: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl Fn(&Recording<File>, File, &mut dyn FnMut() -> Result<(), Error>) -> Result<T, Error> + Sync,
+    ) -> PyResult<T> {
+        let mut raised = None;
+        let done = py.detach(|| {
+            let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            let recording = match open.as_ref().filter(|_| !self.closed()) {
+                Some(open) => &open.recording,
+                None => return Err(Error::Malformed("the reader is closed".into())),
+            };
+            let mut looked = Instant::now();
+            let mut on = || {
+                if looked.elapsed() > SIGNAL_CHECK {
+                    looked = Instant::now();
+                    if let Err(error) = Python::attach(|py| py.check_signals()) {
+                        raised = Some(error);
+                        return Err(Error::Io(ErrorKind::Other.into()));
+                    }
+                }
+                Ok(())
+            };
+            work(recording, open_file(&self.path)?, &mut on)
+        });
+        self.release_if_closed();
+        match raised {
+            Some(error) => Err(error),
+            None => done.map_err(to_python),
+        }
+    }
+
+    /// Where an index is kept: a hidden file beside the recording.
+    fn index_path(&self) -> Option<PathBuf> {
+        let mut name = OsString::from(".");
+        name.push(self.path.file_name()?);
+        name.push(".frames2py-index");
+        Some(self.path.with_file_name(name))
+    }
+
+    fn kept_index(&self) -> Option<Index> {
+        let bytes = std::fs::read(self.index_path()?).ok()?;
+        Index::from_bytes(&bytes, &self.identity().ok()?)
+    }
+
+    /// Keeps the index beside the file, where that can be written.
+    fn keep_index(&self, index: &Index) -> Option<()> {
+        let path = self.index_path()?;
+        let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
+        std::fs::write(&temporary, index.to_bytes(&self.identity().ok()?))
+            .and_then(|()| std::fs::rename(&temporary, &path))
+            .or_else(|_| std::fs::remove_file(&temporary))
+            .ok()
+    }
+
+    /// What tells this file from another one, or from what it is after a change: format, size, time of change, and its
+    /// first and last bytes.
+    fn identity(&self) -> io::Result<Vec<u8>> {
+        const ENDS: u64 = 4096;
+        let mut file = open_file(&self.path)?;
+        let meta = file.metadata()?;
+        let changed = meta.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let mut identity = self.format.as_bytes().to_vec();
+        identity.extend(meta.len().to_le_bytes());
+        identity.extend(changed.to_le_bytes());
+        (&mut file).take(ENDS).read_to_end(&mut identity)?;
+        file.seek(SeekFrom::Start(meta.len().saturating_sub(ENDS)))?;
+        file.take(ENDS).read_to_end(&mut identity)?;
+        Ok(identity)
     }
 
     /// Whether the recording can be read more than once.

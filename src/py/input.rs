@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::array::data_pointer;
-use crate::event::{Events, Layout};
+use crate::event::{Events, Layout, Strided};
 use crate::geometry::SensorSize;
 use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyMemoryError, PyOverflowError, PyTypeError, PyValueError};
@@ -199,6 +199,16 @@ fn layout_of(descr: &Bound<'_, PyArrayDescr>) -> PyResult<Layout> {
     let p = field("p", dtype("u1")?)?;
     Layout::new(descr.itemsize(), t, x, y, p)
         .ok_or_else(|| PyTypeError::new_err(format!("events: a field reaches beyond the record of {descr}")))
+}
+
+/// The values of a 1-D array that nobody else has, though its memory may be another's. It is to be held as long.
+pub fn strided<'a>(array: &'a Bound<'_, PyUntypedArray>) -> PyResult<Strided<'a>> {
+    let (&[len], &[stride]) = (array.shape(), array.strides()) else {
+        return Err(PyTypeError::new_err("a column must be 1-D"));
+    };
+    // SAFETY: NumPy's arrays are readable at every index, `stride` bytes apart, for their itemsize, and the reference
+    // keeps the memory. Other threads may write to it, which `Strided` allows for.
+    Ok(unsafe { Strided::from_raw(data_pointer(array), len, stride, array.dtype().itemsize()) })
 }
 
 /// An array of events with a structure that was checked.

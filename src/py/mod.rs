@@ -7,6 +7,7 @@ mod accumulator;
 mod aio;
 mod array;
 mod codec;
+mod convert;
 mod custom;
 mod engine;
 mod image;
@@ -62,6 +63,8 @@ mod _core {
     use super::array::{WritableFrame, new_frame};
     #[pymodule_export]
     use super::codec::{FileEncoder, FileReader};
+    #[pymodule_export]
+    use super::convert::convert_events;
     #[pymodule_export]
     use super::engine::Engine;
     #[pymodule_export]

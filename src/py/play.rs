@@ -298,13 +298,13 @@ fn times_as_fast(ob: &Bound<'_, PyAny>) -> PyResult<f64> {
     Ok(speed)
 }
 
-/// The reader given, or one of the file at the path given. Its sensor is the engine's.
+/// The reader given, or one of the file at the path given. Its sensor is the engine's, or not known.
 fn reader<'py>(engine: &Inner, source: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = source.py();
     let size = (engine.core.sensor().width(), engine.core.sensor().height());
     if source.is_instance(&py.import(intern!(py, "frames2py.adapters"))?.getattr(intern!(py, "Reader"))?)? {
         let other = source.getattr(intern!(py, "sensor_size"))?;
-        if !other.eq(size)? {
+        if !other.is_none() && !other.eq(size)? {
             return Err(PyValueError::new_err(format!(
                 "the Engine's sensor_size is {size:?}, but the reader's is {other}"
             )));

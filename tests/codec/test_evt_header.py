@@ -101,12 +101,30 @@ def test_contradicting_versions(read, head):
         read(head, sensor_size=(9, 8))
 
 
-@pytest.mark.parametrize("line", [b"% evt 2.1", b"% format EVT21;width=9;height=8"])
-def test_evt21_is_known_and_refused_by_open(tmp_path, line):
-    path = tmp_path / "x.raw"
-    path.write_bytes(line + b"\n% end\n")
-    with pytest.raises(ValueError, match=r"EVT 2\.1 is not supported yet"):
-        evt.open(path, sensor_size=(9, 8))
+@pytest.mark.parametrize(
+    "hint", [b"% system_ID 49\n", b"% sensor_generation 4.2\n", b"% plugin_name hal_plugin_imx636_evk4\n"]
+)
+def test_a_geometry_that_only_the_camera_implies_is_to_be_passed(read, hint):
+    with pytest.raises(ValueError, match=r"no geometry; pass sensor_size=\(width, height\)"):
+        read(b"% evt 3.0\n" + hint + b"% end\n" + BODY3)
+    assert read(b"% evt 3.0\n" + hint + b"% end\n" + BODY3, sensor_size=(1280, 720))[1] == (1280, 720)
+
+
+@pytest.mark.parametrize("end", [b"% end\r\n", b""])
+@pytest.mark.parametrize("geometry", [b"% geometry 9x8\r\n", b""])
+def test_lines_may_end_in_cr_lf(read, end, geometry):
+    data = b"% date 2020-01-01\r\n% format EVT3;height=8;width=9\r\n" + geometry + end + BODY3
+    assert read(data) == ("EVT 3.0", (9, 8), EVENT3)
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "3.0"])
+def test_a_header_alone_is_a_recording_without_events(read, version):
+    assert read(w.header(version, "9x8")) == (f"EVT {version}", (9, 8), [])
+
+
+def test_an_empty_file_is_no_recording(read):
+    with pytest.raises(ValueError, match="not an EVT file"):
+        read(b"", sensor_size=(9, 8))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""The command line: `frames2py demo`, `frames2py watch`, `frames2py info`.
+"""The command line: `frames2py demo`, `frames2py watch`, `frames2py info`,
+`frames2py convert`.
 
 Exit status: 0 done, 1 the work failed (a bad file, an output that cannot be written), 2 a bad
 command line, 130 interrupted with Ctrl-C, 141 the reader of the output went away.
@@ -12,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from .. import __version__
-from . import demo, info, watch
+from . import convert, demo, info, watch
 from .errors import CommandError, UsageError, describe
 
 __all__ = ["main"]
@@ -60,6 +61,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"frames2py {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (demo, watch, info):
+    for command in (demo, watch, info, convert):
         command.add_parser(commands)
     return parser

@@ -25,16 +25,11 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "info",
         help="count a recording's events and say when and where they are",
-        description="Read a recording (EVT 2.0 or 3.0) once, in bounded memory, and say what it holds.",
+        description="Read a recording once, in bounded memory, and say what it holds.",
         allow_abbrev=False,
     )
     parser.add_argument("recording", metavar="RECORDING")
-    parser.add_argument(
-        "--sensor",
-        type=options.sensor_size,
-        metavar="WxH",
-        help="sensor size, for a recording whose header does not have it",
-    )
+    options.add_sensor(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run, parser=parser)
 

@@ -19,7 +19,15 @@ from ..kernels import (
 )
 from .errors import UsageError
 
-__all__ = ["add_interval", "add_kernel", "kernel_from", "nonnegative", "positive", "sensor_size"]
+__all__ = [
+    "add_interval",
+    "add_kernel",
+    "add_sensor",
+    "kernel_from",
+    "nonnegative",
+    "positive",
+    "sensor_size",
+]
 
 MAX_SIDE = 65_536  # an event's x and y are 16 bits wide
 
@@ -74,6 +82,16 @@ def _integer(text: str) -> int:
     if re.fullmatch(r"[+-]?[0-9]{1,18}", text) is None:
         raise argparse.ArgumentTypeError(f"must be an integer, got {text!r}")
     return int(text)
+
+
+def add_sensor(parser: argparse.ArgumentParser) -> None:
+    """Add `--sensor`, for a recording that does not say how large its sensor is."""
+    parser.add_argument(
+        "--sensor",
+        type=sensor_size,
+        metavar="WxH",
+        help="sensor size, for a recording that does not have it",
+    )
 
 
 def add_kernel(parser: argparse.ArgumentParser, default: str) -> None:

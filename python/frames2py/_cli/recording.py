@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ..adapters import Reader
 from ..adapters._native import open_with
+from .._recordings import opener_of
 from .errors import CommandError, UsageError, describe
 from .options import MAX_SIDE
 
@@ -32,7 +33,7 @@ def reading(path: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror or describe(error)}") from error
-    except ValueError as error:
+    except (ValueError, ImportError) as error:
         raise CommandError(f"{path}: {describe(error)}") from error
 
 
@@ -41,7 +42,7 @@ def open_recording(path: str, sensor: tuple[int, int] | None) -> Iterator[Record
     """Open a recording, whether or not its header says how large the sensor is.
 
     Args:
-        path: An EVT 2.0 or EVT 3.0 file.
+        path: A recording of any format.
         sensor: `--sensor`, or None. Needed only where the header has no geometry.
 
     Raises:
@@ -57,7 +58,12 @@ def open_recording(path: str, sensor: tuple[int, int] | None) -> Iterator[Record
         return known[0] if known else ANY_SIZE
 
     with reading(path):
-        reader = open_with(path, choose, family=None)
+        opener = opener_of(path)
+        if opener is None:
+            reader = open_with(path, choose, family=None)
+        else:
+            reader = opener(path, sensor_size=sensor)
+            known.extend([] if reader.sensor_size is None else [reader.sensor_size])
     with reader:
         yield Recording(path, known[0] if known else None, reader)
 

@@ -20,18 +20,13 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "watch",
         help="play a recording at its own pace and show what consumers see",
-        description="Play a recording (EVT 2.0 or 3.0) at its own pace through an Engine while three "
+        description="Play a recording at its own pace through an Engine while three "
         "consumers of different speed look at its snapshots; then write a picture of the last frame. "
         "Ctrl-C ends it early, with summary and picture, and exit status 130.",
         allow_abbrev=False,
     )
     parser.add_argument("recording", metavar="RECORDING")
-    parser.add_argument(
-        "--sensor",
-        type=options.sensor_size,
-        metavar="WxH",
-        help="sensor size, for a recording whose header does not have it",
-    )
+    options.add_sensor(parser)
     parser.add_argument(
         "--speed",
         type=options.positive,

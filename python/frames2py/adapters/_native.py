@@ -44,7 +44,7 @@ def open_native(
 
 def open_with(
     path: PathArg,
-    choose: Callable[[_Size | None], _Size],
+    choose: Callable[[_Size | None], _Size | None],
     *,
     family: str | None,
     batch_size: object = None,

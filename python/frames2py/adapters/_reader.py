@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import os
 import sys
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, TypeAlias
 import numpy as np
 
 from .._events import EVENT_DTYPE, EventArray
-from .._types import DecodeReport
+from .._types import DecodeReport, RecordingTotals
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -45,7 +46,7 @@ class Source(Protocol):
 
 
 class Reader:
-    """The events of one recording, to be iterated over, or played by an Engine, once.
+    """The events of one recording, to be iterated over, or played by an Engine, once; and again after a ``seek()``.
 
     Iteration yields 1-D, C-contiguous arrays of :data:`frames2py.EVENT_DTYPE`, never empty, in file
     order, each in memory of its own. Their sizes are the reader's choice, or ``batch_size`` events each
@@ -61,14 +62,23 @@ class Reader:
         OSError: by iteration, where the file cannot be read.
     """
 
-    __slots__ = ("__weakref__", "_batch_size", "_closed", "_format", "_iterated", "_sensor_size", "_source")
+    __slots__ = (
+        "__weakref__",
+        "_batch_size",
+        "_closed",
+        "_ended",
+        "_format",
+        "_iterated",
+        "_sensor_size",
+        "_source",
+    )
 
     def __init__(
         self,
         source: Source,
         *,
         format: str,  # noqa: A002 - named as the property it becomes
-        sensor_size: tuple[int, int],
+        sensor_size: tuple[int, int] | None,
         batch_size: int | None,
     ) -> None:
         self._source = source
@@ -76,7 +86,8 @@ class Reader:
         self._sensor_size = sensor_size
         self._batch_size = batch_size
         self._closed = False
-        # Taken by the first iter() and never given back.
+        self._ended = False
+        # Taken by the first iter(), and given back by seek() only.
         self._iterated = threading.Lock()
 
     @property
@@ -85,8 +96,9 @@ class Reader:
         return self._format
 
     @property
-    def sensor_size(self) -> tuple[int, int]:
-        """``(width, height)`` in pixels, from the file or as it was given to ``open()``."""
+    def sensor_size(self) -> tuple[int, int] | None:
+        """``(width, height)`` in pixels, from the file or as it was given to ``open()``. None of files that state no
+        size, of formats that have no place for it, when none was given."""
         return self._sensor_size
 
     @property
@@ -112,6 +124,85 @@ class Reader:
             RuntimeError: triggers are not collected.
         """
         return self._source.take_triggers()
+
+    def build_index(self, *, beside: bool = False) -> RecordingTotals:
+        """Make an index of the file, which ``seek()`` and ``slice()`` go by, in one pass; once made it is kept.
+
+        An index tells what the file is like at every 128 KiB of it. ``seek()`` and ``slice()`` make one in memory where
+        there is none.
+
+        Args:
+            beside: keep the index in a file as well, ``.NAME.frames2py-index`` in the recording's folder, and take it
+                from there if it is of this very file: size, time of change, first and last bytes are compared. Where
+                the folder cannot be written, the index is kept in memory alone.
+
+        Returns:
+            What the file holds in all.
+
+        Raises:
+            TypeError: recordings of this format have no index.
+            ValueError: the reader is closed, or reads from a pipe.
+            OSError: the file cannot be read.
+        """
+        self._check_open()
+        if not isinstance(beside, (bool, np.bool_)):
+            raise TypeError(f"beside must be a bool, got {beside!r} of type {type(beside).__name__}")
+        self._indexed().build_index(bool(beside))
+        totals = self.totals
+        assert totals is not None
+        return totals
+
+    @property
+    def totals(self) -> RecordingTotals | None:
+        """What the file holds in all, where there is an index; else ``None``."""
+        native: _core.FileReader | None = getattr(self._source, "native", None)
+        totals = None if native is None else native.totals()
+        return None if totals is None else RecordingTotals(*totals)
+
+    def seek(self, t_us: int) -> None:
+        """Go on at the first event, in file order, whose time is ``t_us`` or later; at the end if there is none.
+
+        An iterator that there is goes on from there, and the reader may be iterated over, or played, once more. What comes
+        is exactly what comes from there when the file is read from its start. The ``report`` and triggers start again
+        at the point of the index that the seek goes to.
+
+        Args:
+            t_us: a time of the recording, in µs.
+
+        Raises:
+            TypeError: ``t_us`` is no int; recordings of this format cannot be sought in.
+            ValueError: ``t_us`` is negative; the reader is closed, was played, or reads from a pipe; the file
+                was changed.
+            OSError: the file cannot be read.
+        """
+        time = _time(t_us, "t_us")
+        self._check_open()
+        self._indexed().seek(time)
+        self._ended = False
+        with contextlib.suppress(RuntimeError):  # not iterated over yet
+            self._iterated.release()
+
+    def slice(self, t0_us: int, t1_us: int) -> EventArray:
+        """The events with ``t0_us <= t < t1_us``, in file order. What an iterator yields is not changed.
+
+        Args:
+            t0_us, t1_us: times of the recording, in µs.
+
+        Returns:
+            One array of :data:`frames2py.EVENT_DTYPE`, of your own.
+
+        Raises:
+            As :meth:`seek`; also what is wrong with the file in between.
+        """
+        start, end = _time(t0_us, "t0_us"), _time(t1_us, "t1_us")
+        self._check_open()
+        return self._indexed().slice(start, end).view(EVENT_DTYPE)
+
+    def _indexed(self) -> _core.FileReader:
+        native: _core.FileReader | None = getattr(self._source, "native", None)
+        if native is None:
+            raise TypeError(f"{self._format} has no index: it can only be read from its start")
+        return native
 
     def close(self) -> None:
         """Close the file. Closing again does nothing; arrays already yielded stay valid."""
@@ -153,9 +244,9 @@ class Reader:
         self.close()
 
     def __repr__(self) -> str:
-        width, height = self._sensor_size
         state = "closed" if self._closed else "open"
-        return f"<{state} reader of {self._format}, sensor {width}x{height}>"
+        sensor = "unknown" if self._sensor_size is None else "{}x{}".format(*self._sensor_size)
+        return f"<{state} reader of {self._format}, sensor {sensor}>"
 
     def _check_open(self) -> None:
         if self._closed:
@@ -165,20 +256,19 @@ class Reader:
 class _Batches(Iterator[EventArray]):
     """The one iteration over a reader."""
 
-    __slots__ = ("_ended", "_reader")
+    __slots__ = ("_reader",)
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._ended = False
 
     def __next__(self) -> EventArray:
         reader = self._reader
         reader._check_open()
-        if self._ended:
+        if reader._ended:
             raise StopIteration
         batch = reader._source.read(reader._batch_size)
         if batch is None:
-            self._ended = True
+            reader._ended = True
             raise StopIteration
         return batch
 
@@ -281,6 +371,14 @@ def resolve_sensor_size(given: object, stated: tuple[int, int] | None, where: st
     if stated is not None and size != stated:
         raise ValueError(f"sensor_size is {size}, but {where} states the geometry {stated}")
     return size
+
+
+def _time(given: object, name: str) -> int:
+    """A time as the native side can hold it."""
+    time = _integer(given, f"{name} must be an int, in µs")
+    if time < 0:
+        raise ValueError(f"{name} must not be negative, got {time}")
+    return min(time, 2**64 - 1)
 
 
 def check_sensor_size(given: object) -> tuple[int, int]:
