@@ -171,6 +171,8 @@ def polarity(x: int, y: int, p: int, valid: int = 1) -> int:
     return x << 17 | y << 2 | p << 1 | valid
 
 
-def aedat2(*pairs: tuple[int, int], lines: Iterable[str] = ("# AEChip: ch.unizh.ini.jaer.chip.retina.DVS128",)) -> bytes:
+def aedat2(
+    *pairs: tuple[int, int], lines: Iterable[str] = ("# AEChip: ch.unizh.ini.jaer.chip.retina.DVS128",)
+) -> bytes:
     text = "".join(line + "\r\n" for line in ["#!AER-DAT2.0", *lines])
     return text.encode() + b"".join(struct.pack(">II", *pair) for pair in pairs)

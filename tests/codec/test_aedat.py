@@ -59,7 +59,10 @@ class TestAedat31:
 
     def test_invalid_events_are_left_out_and_counted(self, path):
         events = [(a.polarity(1, 2, 1), 1), (a.polarity(3, 4, 1, valid=0), 2), (a.polarity(5, 6, 0), 3)]
-        assert read(path, a.aedat31(a.packet31(1, events)), strict=True) == ([(1, 1, 2, 1), (3, 5, 6, 0)], None)
+        assert read(path, a.aedat31(a.packet31(1, events)), strict=True) == (
+            [(1, 1, 2, 1), (3, 5, 6, 0)],
+            None,
+        )
         with aedat.open(path) as reader:
             list(reader)
             assert reader.report.dropped == {"marked as invalid in the file": 1}
@@ -77,7 +80,14 @@ class TestAedat31:
         with aedat.open(path) as reader:
             list(reader)
             report = reader.report
-        assert report.words == {"SPECIAL": 1, "POLARITY": 1, "FRAME": 1, "IMU6": 1, "CONFIG": 1, "other types": 1}
+        assert report.words == {
+            "SPECIAL": 1,
+            "POLARITY": 1,
+            "FRAME": 1,
+            "IMU6": 1,
+            "CONFIG": 1,
+            "other types": 1,
+        }
         assert sum(report.word_bytes.values()) == report.bytes
         assert report.unknown == 0
         unknown = a.aedat31(a.packet31(50, [(0, 0)]), packets[2])
@@ -202,7 +212,14 @@ class TestAedat31:
 
 class TestAedat2:
     def test_dvs128(self, path):
-        pairs = [(0x0000, 1), (0x7FFF, 2), (5 << 8 | 3 << 1, 3), (0x8000, 4), (0x80000001, 5), (5 << 8 | 3 << 1 | 1, 2**32 - 1)]
+        pairs = [
+            (0x0000, 1),
+            (0x7FFF, 2),
+            (5 << 8 | 3 << 1, 3),
+            (0x8000, 4),
+            (0x80000001, 5),
+            (5 << 8 | 3 << 1 | 1, 2**32 - 1),
+        ]
         # x from the right and y from the bottom, bit 0 being OFF.
         expected = [(1, 127, 127, 1), (2, 0, 0, 0), (3, 124, 122, 1), (2**32 - 1, 124, 122, 0)]
         assert read(path, a.aedat2(*pairs), strict=True) == (expected, None)
@@ -233,7 +250,9 @@ class TestAedat2:
         assert report.words == {"DVS": 4, "EXTERNAL": 1, "APS": 1, "IMU": 1}
         assert report.dropped == {"outside of the chip": 1}
         at = len(a.aedat2(*pairs[:6], lines=[DAVIS]))
-        assert f"outside of the chip, at byte {at} of the file" in read(path, path.read_bytes(), strict=True)[1]
+        assert (
+            f"outside of the chip, at byte {at} of the file" in read(path, path.read_bytes(), strict=True)[1]
+        )
 
     @pytest.mark.parametrize(
         ("lines", "size"),
@@ -242,7 +261,10 @@ class TestAedat2:
             (["# AEChip: eu.seebetter.ini.chips.davis.Davis640"], (640, 480)),
             (["# AEChip: eu.seebetter.ini.chips.sbret10.SBret10"], (240, 180)),
             (["# AEChip: ch.unizh.ini.tobi.rccar.DVS128"], (128, 128)),
-            (["# created today", "# HardwareInterface: DAVIS240C", "#<entry/>", "#End Of ASCII Header"], (240, 180)),
+            (
+                ["# created today", "# HardwareInterface: DAVIS240C", "#<entry/>", "#End Of ASCII Header"],
+                (240, 180),
+            ),
             ([], None),
             (["# HardwareInterface: some FX2 board"], None),
         ],
@@ -259,8 +281,12 @@ class TestAedat2:
                 assert reader.sensor_size == size
 
     def test_chips_that_are_not_known(self, path):
-        assert "Cochlea" in opening(path, a.aedat2(lines=["# AEChip: ch.unizh.ini.jaer.chip.cochlea.CochleaAMS1c"]))
-        assert "CDAVIS" in opening(path, a.aedat2(lines=["# AEChip: eu.seebetter.ini.chips.davis.CDAVIS"]), sensor_size=(4, 4))
+        assert "Cochlea" in opening(
+            path, a.aedat2(lines=["# AEChip: ch.unizh.ini.jaer.chip.cochlea.CochleaAMS1c"])
+        )
+        assert "CDAVIS" in opening(
+            path, a.aedat2(lines=["# AEChip: eu.seebetter.ini.chips.davis.CDAVIS"]), sensor_size=(4, 4)
+        )
 
     def test_pairs_may_look_like_the_start_of_a_line(self, path):
         # y = 0x8c in a DAVIS begins with a #.
@@ -287,9 +313,13 @@ class TestAedat2:
                 assert reader.report.truncated_tail == -n % 8
 
     @several
-    @given(body=st.binary(max_size=200), batch_size=st.one_of(st.none(), st.integers(1, 9)), chip=st.booleans())
+    @given(
+        body=st.binary(max_size=200), batch_size=st.one_of(st.none(), st.integers(1, 9)), chip=st.booleans()
+    )
     def test_any_pairs_are_read(self, tmp_path, body, batch_size, chip):
-        data = a.aedat2(lines=[DAVIS, "#End Of ASCII Header"] if chip else ["# AEChip: DVS128", "#End Of ASCII Header"])
+        data = a.aedat2(
+            lines=[DAVIS, "#End Of ASCII Header"] if chip else ["# AEChip: DVS128", "#End Of ASCII Header"]
+        )
         events, error = read(tmp_path / "x", data + body, batch_size=batch_size)
         assert error is None
         expected = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import threading
@@ -76,7 +77,7 @@ def test_lz4_blocks_that_reach_back_into_those_before(path):
     same = [(9, 8, 7, 1)] * 40
     plain = a.events_buffer(same)
     cut = 32 + 16 * 20
-    # A match of 16 * 20 - 12 bytes, 16 back, and the last 12 bytes as literals, as the format's end rules have it.
+    # A match of 16 * 20 - 12 bytes, 16 back, and then 12 literals, as the format's end rules have it.
     length = 16 * 20 - 12 - 4 - 15
     more, last = divmod(length, 255)
     second = b"\x0f" + struct.pack("<H", 16) + b"\xff" * more + bytes([last]) + a.lz4_literals(plain[-12:])
@@ -93,10 +94,14 @@ def test_lz4_blocks_that_reach_back_into_those_before(path):
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 @pytest.mark.parametrize("at", ["right", "-1", "0", "in the middle", "behind the end"])
 def test_the_table_is_passed_over_wherever_the_header_says_it_is(path, compression, at):
-    body = a.packet(0, a.events_buffer(EVENTS[:9]), compression) + a.packet(0, a.events_buffer(EVENTS[9:12]), compression)
+    body = a.packet(0, a.events_buffer(EVENTS[:9]), compression) + a.packet(
+        0, a.events_buffer(EVENTS[9:12]), compression
+    )
     table = a.packed(a.table_buffer(), compression)
     start = len(a.aedat4(compression=compression))
-    place = {"right": start + len(body), "-1": -1, "0": 0, "in the middle": start, "behind the end": 10**9}[at]
+    place = {"right": start + len(body), "-1": -1, "0": 0, "in the middle": start, "behind the end": 10**9}[
+        at
+    ]
     data = a.aedat4(body, table, compression=compression, table=place)
     assert read(path, data, strict=True) == (EVENTS[:12], None)
     with aedat4.open(path) as reader:
@@ -127,7 +132,14 @@ def test_packets_of_other_streams_are_passed_over_and_counted(path):
     with aedat4.open(path) as reader:
         list(reader)
         report = reader.report
-    assert report.words == {"EVTS": 2, "TRIG": 1, "FRME": 1, "IMUS": 1, "EVTS of other streams": 1, "other types": 1}
+    assert report.words == {
+        "EVTS": 2,
+        "TRIG": 1,
+        "FRME": 1,
+        "IMUS": 1,
+        "EVTS of other streams": 1,
+        "other types": 1,
+    }
     assert report.word_bytes["FRME"] == 100_008
     assert sum(report.word_bytes.values()) == report.bytes == sum(map(len, packets))
     assert report.unknown == 0
@@ -170,12 +182,16 @@ def test_times_that_step_back_are_kept_and_counted(path):
     events_, error = read(path, a.aedat4(packets[1], packets[0]), strict=True)
     assert events_ == events[:1]
     assert "below that of the event before it" in error and str(len(a.aedat4())) in error
-    events_, error = read(path, a.aedat4(packets[0], a.packet(0, a.events_buffer(events[:1])), packets[1]), strict=True)
+    events_, error = read(
+        path, a.aedat4(packets[0], a.packet(0, a.events_buffer(events[:1])), packets[1]), strict=True
+    )
     assert events_ == events[3:4] and str(first) not in error
 
 
 def test_triggers_are_the_edges_of_inputs(path):
-    info = a.xml(a.stream(0), a.stream(1, "TRIG", "triggers", None), a.stream(2, "TRIG", "triggers", None, "other"))
+    info = a.xml(
+        a.stream(0), a.stream(1, "TRIG", "triggers", None), a.stream(2, "TRIG", "triggers", None, "other")
+    )
     kinds = [(10 + kind, kind) for kind in range(10)]
     packets = [
         a.packet(1, a.triggers_buffer(kinds), a.LZ4),
@@ -194,7 +210,9 @@ def test_triggers_are_the_edges_of_inputs(path):
 
 def test_which_stream_is_read(path):
     def chosen(*streams):
-        data = a.aedat4(*(a.packet(i, a.events_buffer([(i, 0, 0, 0)])) for i in range(5)), info=a.xml(*streams))
+        data = a.aedat4(
+            *(a.packet(i, a.events_buffer([(i, 0, 0, 0)])) for i in range(5)), info=a.xml(*streams)
+        )
         (event,), _ = read(path, data)
         return event[0]
 
@@ -202,7 +220,10 @@ def test_which_stream_is_read(path):
     assert chosen(a.stream(1, name="noise"), a.stream(2)) == 2
     # By number, not by place in the text; the first camera that has events.
     assert chosen(a.stream(4, camera="b"), a.stream(3, camera="a"), a.stream(0, "FRME", camera="b")) == 3
-    assert chosen(a.stream(2, name="n", camera="b"), a.stream(1, name="m", camera="a"), a.stream(4, camera="b")) == 1
+    assert (
+        chosen(a.stream(2, name="n", camera="b"), a.stream(1, name="m", camera="a"), a.stream(4, camera="b"))
+        == 1
+    )
     message = opening(path, a.aedat4(info=a.xml(a.stream(0, name="a"), a.stream(1, name="b"))))
     assert "2 streams of type EVTS" in message and "a, b" in message
     assert "no stream of events" in opening(path, a.aedat4(info=a.xml(a.stream(0, "FRME"))))
@@ -229,7 +250,8 @@ def test_odd_but_valid_descriptions(path):
         "<?xml version='1.0' encoding='utf-8'?>\n<!-- <node> --><dv>"
         "<node name='mainloop'><attr key='x'/><node path='/a' name='out&#73;nfo' >"
         "<node name='not a number'/><attr key='typeIdentifier'>FRME</attr>"
-        f"{inside}<node name=' 0 ' x='&lt;&amp;&gt;'>{inside}<attr type='string' key='typeIdentifier'>EV<![CDATA[TS]]></attr>"
+        f"{inside}<node name=' 0 ' x='&lt;&amp;&gt;'>{inside}"
+        "<attr type='string' key='typeIdentifier'>EV<![CDATA[TS]]></attr>"
         "<!-- no name, no camera --></node></node></node></dv>\0\0"
     )
     assert read(path, a.aedat4(events, info=odd)) == (EVENTS[:3], None)
@@ -270,10 +292,8 @@ def test_headers_that_cannot_be_used(path):
     for at in range(18, 18 + 48):
         # Every number of the header, out of all bounds: an error or another meaning, no more.
         path.write_bytes(whole[:at] + b"\xff\xff\xff\x7f" + whole[at + 4 :])
-        try:
+        with contextlib.suppress(ValueError):
             aedat4.open(path, sensor_size=(346, 260)).close()
-        except ValueError:
-            pass
 
 
 @pytest.mark.parametrize("compression", [a.NONE, a.LZ4, a.ZSTD])

@@ -91,5 +91,7 @@ def test_the_bytes_are_the_same_every_time(tmp_path):
     events = np.zeros(30_000, EVENT_DTYPE)
     events["t"] = 10**15 + np.cumsum(rng.integers(0, 3, len(events)))
     events["x"], events["y"] = rng.integers(0, 346, len(events)), rng.integers(0, 260, len(events))
-    digests = {hashlib.sha256(written(tmp_path / "x", np.array_split(events, n))).hexdigest() for n in (1, 2, 7)}
+    digests = {
+        hashlib.sha256(written(tmp_path / "x", np.array_split(events, n))).hexdigest() for n in (1, 2, 7)
+    }
     assert len(digests) == 1
