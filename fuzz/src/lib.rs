@@ -25,7 +25,12 @@ impl Read for Pieces<'_> {
 }
 
 /// The events of a file and how it ended, or what is wrong with its head.
-fn decode(file: &[u8], step: usize, family: Family, options: Options) -> Result<(Vec<Event>, String), String> {
+fn decode(
+    file: &[u8],
+    step: usize,
+    family: Family,
+    options: Options,
+) -> Result<(Vec<Event>, String), String> {
     let mut input = Pieces { file, step };
     let (head, ahead) =
         HeadReader::new().read(&mut input, Some(family), options).map_err(|error| error.to_string())?;

@@ -142,15 +142,16 @@ impl Decoder for Aedat2Decoder {
 
     fn save(&self) -> Option<Saved> {
         let clock = self.clock.map_or(u64::MAX, u64::from);
-        let state = [self.epoch, clock].map(u64::to_le_bytes).concat();
+        let numbers = [clock, self.epoch, self.last];
+        let state = numbers.map(u64::to_le_bytes).as_flattened().to_vec();
         Some(Saved { state, again: self.partial.len as u64 })
     }
 
     fn load(&mut self, state: &[u8]) -> bool {
-        let ([epoch, clock], []) = state.as_chunks() else { return false };
-        self.epoch = u64::from_le_bytes(*epoch);
-        self.clock = u32::try_from(u64::from_le_bytes(*clock)).ok();
-        true
+        let (&[clock, epoch, last], []) = state.as_chunks() else { return false };
+        let [clock, epoch, last] = [clock, epoch, last].map(u64::from_le_bytes);
+        (self.clock, self.epoch, self.last) = (u32::try_from(clock).ok(), epoch, last);
+        self.epoch < 1 << 62 && (self.clock.is_some() || clock == u64::MAX)
     }
 }
 
@@ -254,4 +255,55 @@ pub fn head(bytes: &[u8], at_end: bool, options: Options) -> Result<Option<Head>
         finished: false,
     };
     Ok(Some(Head { format: "AEDAT 2.0", geometry, length, decoder: Box::new(decoder) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::codec::{Event, Record};
+
+    fn decoded(file: &[u8], sizes: &[usize]) -> (Vec<Record>, Vec<Trigger>, Report) {
+        let head = head(file, true, Options { strict: false, triggers: true, ..Options::default() })
+            .unwrap()
+            .unwrap();
+        let (mut decoder, mut rest) = (head.decoder, &file[head.length..]);
+        let mut out = EventBuffer::new();
+        for &size in sizes.iter().cycle() {
+            if rest.is_empty() {
+                break;
+            }
+            let (piece, behind) = rest.split_at(size.min(rest.len()));
+            rest = behind;
+            decoder.feed(piece, &mut out).unwrap();
+        }
+        decoder.finish(&mut out).unwrap();
+        (out.records().to_vec(), out.triggers, decoder.report())
+    }
+
+    #[test]
+    fn the_clock_goes_on_beyond_32_bits() {
+        let mut file = b"#!AER-DAT2.0\r\n# AEChip: DVS128\r\n".to_vec();
+        for t in [u32::MAX, 4, 3] {
+            file.extend([0, t].map(u32::to_be_bytes).as_flattened());
+        }
+        let times: Vec<_> =
+            decoded(&file, &[9]).0.iter().map(|record| Event::from_record(record).t).collect();
+        assert_eq!(times, [(1 << 32) - 1, (1 << 32) + 4, (1 << 32) + 3]);
+    }
+
+    proptest! {
+        #[test]
+        fn cuts_change_nothing(
+            davis in any::<bool>(), body in prop::collection::vec(any::<u8>(), 0..300),
+            sizes in prop::collection::vec(1_usize..40, 1..20),
+        ) {
+            let mut file = b"#!AER-DAT2.0\r\n".to_vec();
+            file.extend(if davis { &b"# AEChip: a.DAVIS240C\r\n"[..] } else { b"# AEChip: DVS128\r\n" });
+            file.extend(b"#End Of ASCII Header\r\n");
+            file.extend(body);
+            prop_assert_eq!(decoded(&file, &sizes), decoded(&file, &[usize::MAX]));
+        }
+    }
 }

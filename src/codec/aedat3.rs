@@ -78,10 +78,6 @@ enum Use {
     Skip,
 }
 
-impl Use {
-    const ALL: [Self; 3] = [Self::Polarity, Self::Special, Self::Skip];
-}
-
 impl Decoder for Aedat3Decoder {
     fn feed(&mut self, mut bytes: &[u8], out: &mut EventBuffer) -> Result<(), Error> {
         while !bytes.is_empty() {
@@ -167,30 +163,33 @@ impl Decoder for Aedat3Decoder {
 
     fn save(&self) -> Option<Saved> {
         let again = (self.header.len + self.event.len) as u64;
-        let overflow = self.overflow.unwrap_or(u64::MAX);
-        let mut numbers = vec![self.offset - again, overflow];
-        if let Some(Packet { what, size, left, base }) = self.packet {
-            let what = Use::ALL.iter().position(|&all| all == what).unwrap_or_default();
-            numbers.extend([what as u64, size, left + self.event.len as u64, base]);
-        }
-        let state = numbers.into_iter().flat_map(u64::to_le_bytes).collect();
-        Some(Saved { state, again })
+        let (what, size, left, base) = match self.packet {
+            None => (3, 0, 0, 0),
+            Some(packet) => {
+                (packet.what as u64, packet.size, packet.left + self.event.len as u64, packet.base)
+            }
+        };
+        let numbers = [self.offset - again, self.last, what, size, left, base];
+        Some(Saved { state: numbers.map(u64::to_le_bytes).as_flattened().to_vec(), again })
     }
 
     fn load(&mut self, state: &[u8]) -> bool {
-        let (numbers, []) = state.as_chunks() else { return false };
-        let numbers: Vec<_> = numbers.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
-        let (offset, overflow) = match *numbers {
-            [offset, overflow] => (offset, overflow),
-            [offset, overflow, what, size, left, base] => {
-                let Some(&what) = Use::ALL.get(what as usize).filter(|_| left <= size) else { return false };
-                self.packet = Some(Packet { what, size, left, base });
-                (offset, overflow)
-            }
+        let (&[offset, last, what, size, left, base], []) = state.as_chunks() else { return false };
+        let [offset, last, what, size, left, base] =
+            [offset, last, what, size, left, base].map(u64::from_le_bytes);
+        if [offset, size, base].iter().any(|&number| number >= 1 << 62) || left > size {
+            return false;
+        }
+        (self.offset, self.last) = (offset, last);
+        let what = match what {
+            0 if left % 8 == 0 => Use::Polarity,
+            1 if left % 8 == 0 => Use::Special,
+            2 => Use::Skip,
+            3 => return true,
             _ => return false,
         };
-        (self.offset, self.overflow) = (offset, Some(overflow).filter(|&overflow| overflow < u64::MAX));
-        true
+        self.packet = Some(Packet { what, size, left, base });
+        left > 0
     }
 }
 
@@ -384,4 +383,64 @@ pub fn head(bytes: &[u8], at_end: bool, options: Options) -> Result<Option<Head>
     };
     let geometry = sources.first().and_then(|source| source.1);
     Ok(Some(Head { format: "AEDAT 3.1", geometry, length, decoder: Box::new(decoder) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::codec::Event;
+
+    fn decoded(
+        file: &[u8],
+        sizes: &[usize],
+        strict: bool,
+    ) -> (Vec<Event>, Vec<Trigger>, Report, Result<(), String>) {
+        let head =
+            head(file, true, Options { strict, triggers: true, ..Options::default() }).unwrap().unwrap();
+        let (mut decoder, mut rest) = (head.decoder, &file[head.length..]);
+        let mut out = EventBuffer::new();
+        let mut end = Ok(());
+        for &size in sizes.iter().cycle() {
+            if rest.is_empty() || end.is_err() {
+                break;
+            }
+            let (piece, behind) = rest.split_at(size.min(rest.len()));
+            rest = behind;
+            end = decoder.feed(piece, &mut out);
+        }
+        let end = end.and_then(|()| decoder.finish(&mut out));
+        let events = out.records().iter().map(Event::from_record).collect();
+        (events, out.triggers, decoder.report(), end.map_err(|error| error.to_string()))
+    }
+
+    proptest! {
+        #[test]
+        fn cuts_change_nothing(
+            packets in prop::collection::vec((
+                prop_oneof![Just(0_i16), Just(1), Just(1), Just(3), Just(40)], 0_i16..3, 0_i32..3,
+                prop::collection::vec(any::<(u32, u16)>(), 0..9),
+            ), 0..9),
+            tail in prop::collection::vec(any::<u8>(), 0..40), sizes in prop::collection::vec(1_usize..40, 1..20),
+            strict in any::<bool>(), two in any::<bool>(),
+        ) {
+            let mut file = MAGIC.to_vec();
+            file.extend(b"#Source 1: DVS128\r\n");
+            if two {
+                file.extend(b"#Source 2: DVS128\r\n");
+            }
+            file.extend(END);
+            for (kind, source, overflow, events) in packets {
+                let n = events.len() as i32;
+                file.extend([kind, source].map(i16::to_le_bytes).as_flattened());
+                file.extend([8, 4, overflow, n, n, n].map(i32::to_le_bytes).as_flattened());
+                for (data, t) in events {
+                    file.extend([data, t.into()].map(u32::to_le_bytes).as_flattened());
+                }
+            }
+            file.extend(tail);
+            prop_assert_eq!(decoded(&file, &sizes, strict), decoded(&file, &[usize::MAX], strict));
+        }
+    }
 }

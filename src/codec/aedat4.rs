@@ -199,22 +199,22 @@ impl Decoder for Aedat4Decoder {
     }
 
     fn save(&self) -> Option<Saved> {
-        // A packet begun is fed again.
-        let (table, again) = match self.state {
-            State::Header { len, .. } => (false, len as u64),
-            State::Packet { size, left, .. } => (false, 8 + size - left),
-            State::Table => (true, 0),
+        // A packet that is not complete is begun again.
+        let again = match self.state {
+            State::Header { len, .. } => len as u64,
+            State::Packet { size, left, .. } => 8 + size - left,
+            State::Table => 0,
         };
-        let mut state = (self.offset - again).to_le_bytes().to_vec();
-        state.push(table.into());
-        Some(Saved { state, again })
+        let numbers = [self.offset - again, self.last as u64, matches!(self.state, State::Table).into()];
+        Some(Saved { state: numbers.map(u64::to_le_bytes).as_flattened().to_vec(), again })
     }
 
     fn load(&mut self, state: &[u8]) -> bool {
-        let Some((offset, &[table])) = state.split_first_chunk() else { return false };
-        self.offset = u64::from_le_bytes(*offset);
-        self.state = if table == 0 { State::START } else { State::Table };
-        true
+        let (&[offset, last, table], []) = state.as_chunks() else { return false };
+        (self.offset, self.last) = (u64::from_le_bytes(offset), i64::from_le_bytes(last));
+        let table = u64::from_le_bytes(table);
+        self.state = if table == 1 { State::Table } else { State::START };
+        self.offset < 1 << 62 && table <= 1
     }
 }
 
@@ -507,7 +507,7 @@ pub fn head(bytes: &[u8], at_end: bool, options: Options) -> Result<Option<Head>
     let info = String::from_utf8_lossy(info);
     let info = xml::parse(info.trim_end_matches('\0'))
         .map_err(|what| invalid(&format!("describes its streams in XML where {what}")))?;
-    let (streams, geometry) = streams(&info)?;
+    let (streams, geometry) = streams(&info, options)?;
     let decoder = Aedat4Decoder {
         compression,
         streams,
@@ -539,7 +539,7 @@ struct Description<'a> {
 type Streams = (Vec<(i32, Use, usize)>, Option<(u32, u32)>);
 
 /// The streams of a header, what is done with each, and the geometry of that of the events.
-fn streams(info: &xml::Element) -> Result<Streams, Error> {
+fn streams(info: &xml::Element, options: Options) -> Result<Streams, Error> {
     let Some(outputs) = info.find("node", "outInfo") else {
         return Err(Error::Header(
             "the AEDAT 4.0 header has no node outInfo, which names the streams".into(),
@@ -586,7 +586,7 @@ fn streams(info: &xml::Element) -> Result<Streams, Error> {
         let kind = TYPES.iter().position(|&kind| kind == stream.kind).unwrap_or(OTHER);
         if stream.id == chosen.id {
             (stream.id, Use::Events, kind)
-        } else if triggers.is_some_and(|triggers| stream.id == triggers.id) {
+        } else if options.triggers && triggers.is_some_and(|triggers| stream.id == triggers.id) {
             (stream.id, Use::Triggers, kind)
         } else {
             (stream.id, Use::Skip, if kind == 0 { OTHER_EVENTS } else { kind })
@@ -637,7 +637,8 @@ pub struct Aedat4Encoder {
     compression: Compression,
     /// Events that are not a packet yet.
     waiting: Vec<Record>,
-    /// The length of the file so far.
+    /// The bytes before the packets, and those of the packets so far.
+    header: u64,
     offset: u64,
     packets: Vec<Packet>,
 }
@@ -672,7 +673,7 @@ impl Aedat4Encoder {
         if compression == Compression::Zstd {
             return Err(Error::Header("AEDAT 4.0 is written with LZ4 or without compression".into()));
         }
-        Ok(Self { sensor, compression, waiting: Vec::new(), offset: 0, packets: Vec::new() })
+        Ok(Self { sensor, compression, waiting: Vec::new(), header: 0, offset: 0, packets: Vec::new() })
     }
 
     fn compressed(&self, buffer: &[u8], out: &mut Vec<u8>) {
@@ -735,7 +736,7 @@ impl Aedat4Encoder {
             buffer.extend(0_i32.to_le_bytes());
             buffer.extend(packet.size.to_le_bytes());
             buffer.extend([0; 4]);
-            for number in [packet.offset, packet.events, packet.first, packet.last] {
+            for number in [self.header + packet.offset, packet.events, packet.first, packet.last] {
                 buffer.extend(number.to_le_bytes());
             }
         }
@@ -785,7 +786,7 @@ impl Encoder for Aedat4Encoder {
         let start = out.len();
         out.extend(MAGIC);
         out.extend(prefixed(header));
-        self.offset += (out.len() - start) as u64;
+        self.header = (out.len() - start) as u64;
     }
 
     fn encode(&mut self, events: &[Record], out: &mut Vec<u8>) -> Result<(), Error> {
@@ -824,7 +825,7 @@ impl Encoder for Aedat4Encoder {
         if !waiting.is_empty() {
             self.packet(&waiting, out);
         }
-        let at = self.offset;
+        let at = self.header + self.offset;
         self.compressed(&self.table(), out);
         Ok(vec![Patch { at: TABLE_POSITION, bytes: at.to_le_bytes().to_vec() }])
     }
@@ -835,4 +836,149 @@ fn prefixed(buffer: Vec<u8>) -> Vec<u8> {
     let mut bytes = (buffer.len() as u32).to_le_bytes().to_vec();
     bytes.extend(buffer);
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn encoded(events: &[Event], cuts: &[usize], compression: Compression) -> Vec<u8> {
+        let mut encoder = Aedat4Encoder::new((346, 260), compression).unwrap();
+        let mut file = Vec::new();
+        encoder.start(&mut file);
+        let records: Vec<_> = events.iter().map(|event| event.to_record()).collect();
+        let mut rest = &records[..];
+        for &cut in cuts.iter().chain([&usize::MAX]) {
+            let (front, behind) = rest.split_at(cut.min(rest.len()));
+            encoder.encode(front, &mut file).unwrap();
+            rest = behind;
+        }
+        for Patch { at, bytes } in encoder.finish(&mut file).unwrap() {
+            file[at as usize..][..bytes.len()].copy_from_slice(&bytes);
+        }
+        file
+    }
+
+    /// What a file decodes to when it is read in pieces of these sizes, over and over.
+    fn decoded(file: &[u8], sizes: &[usize]) -> (Vec<Event>, Report, Result<(), String>) {
+        let head = head(file, true, Options { strict: true, triggers: true, ..Options::default() })
+            .unwrap()
+            .unwrap();
+        let (mut decoder, mut rest) = (head.decoder, &file[head.length..]);
+        let mut out = EventBuffer::new();
+        let mut end = Ok(());
+        for &size in sizes.iter().cycle() {
+            if rest.is_empty() || end.is_err() {
+                break;
+            }
+            let (piece, behind) = rest.split_at(size.min(rest.len()));
+            rest = behind;
+            end = decoder.feed(piece, &mut out);
+        }
+        let end = end.and_then(|()| decoder.finish(&mut out));
+        let events = out.records().iter().map(Event::from_record).collect();
+        (events, decoder.report(), end.map_err(|error| error.to_string()))
+    }
+
+    fn events() -> impl Strategy<Value = Vec<Event>> {
+        let event = (0_u64..5, 0_u16..1 << 15, 0_u16..1 << 15, 0_u8..2);
+        (0_u64..(1 << 63) - 1_000_000, prop::collection::vec(event, 0..200), 1_usize..60).prop_map(
+            |(start, some, times)| {
+                let mut t = start;
+                let repeated = (0..times).flat_map(|_| some.iter());
+                repeated
+                    .map(|&(dt, x, y, p)| {
+                        t += dt;
+                        Event { t, x, y, p }
+                    })
+                    .collect()
+            },
+        )
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(60))]
+
+        #[test]
+        fn what_is_written_reads_the_same_however_it_is_cut(
+            events in events(), cuts in prop::collection::vec(0_usize..9000, 0..4),
+            sizes in prop::collection::vec(1_usize..5000, 1..6), none in any::<bool>(),
+        ) {
+            let compression = if none { Compression::None } else { Compression::Lz4 };
+            let file = encoded(&events, &cuts, compression);
+            prop_assert_eq!(&file, &encoded(&events, &[], compression));
+            let (found, report, end) = decoded(&file, &sizes);
+            prop_assert_eq!(end, Ok(()));
+            prop_assert_eq!(&found, &events);
+            let packets = events.len().div_ceil(PACKET) as u64;
+            prop_assert_eq!(report.words.iter().map(|words| words.count).collect::<Vec<_>>(),
+                if packets == 0 { vec![1] } else { vec![packets, 1] });
+            prop_assert_eq!(report, decoded(&file, &[usize::MAX]).1);
+        }
+
+        #[test]
+        fn damage_is_found_at_the_same_place_however_it_is_cut(
+            events in events(), none in any::<bool>(), sizes in prop::collection::vec(1_usize..5000, 1..6),
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        ) {
+            let compression = if none { Compression::None } else { Compression::Lz4 };
+            let mut file = encoded(&events, &[], compression);
+            let start = encoded(&[], &[], compression).len() - 60;
+            for (at, value) in changes {
+                let at = start + at.index(file.len() - start);
+                file[at] = value;
+            }
+            let (found, _, end) = decoded(&file, &sizes);
+            let (whole, _, whole_end) = decoded(&file, &[usize::MAX]);
+            prop_assert_eq!((found, end), (whole, whole_end));
+        }
+    }
+
+    #[test]
+    fn what_it_cannot_hold_is_refused_and_leaves_no_trace() {
+        let good = Event { t: 5, x: 1, y: 2, p: 1 };
+        let bad = [
+            ("t", Event { t: 1 << 63, ..good }),
+            ("x", Event { x: 1 << 15, ..good }),
+            ("y", Event { y: 1 << 15, ..good }),
+            ("p", Event { p: 2, ..good }),
+        ];
+        for (field, event) in bad {
+            let mut encoder = Aedat4Encoder::new((346, 260), Compression::Lz4).unwrap();
+            let mut file = Vec::new();
+            encoder.start(&mut file);
+            encoder.encode(&[good.to_record()], &mut file).unwrap();
+            let error = encoder.encode(&[good.to_record(), event.to_record()], &mut file).unwrap_err();
+            assert!(error.to_string().starts_with(&format!("event 1: {field} is ")), "{error}");
+            encoder.finish(&mut file).unwrap();
+            assert_eq!(decoded(&file, &[usize::MAX]).0, [good]);
+        }
+        for sensor in [(0, 5), (5, 0), (32769, 5)] {
+            assert!(Aedat4Encoder::new(sensor, Compression::Lz4).is_err());
+        }
+        assert!(Aedat4Encoder::new((5, 5), Compression::Zstd).is_err());
+    }
+
+    #[test]
+    fn the_table_says_where_packets_are() {
+        let events: Vec<_> = (0..20_000).map(|i| Event { t: 100 + i, x: 1, y: 2, p: 0 }).collect();
+        let file = encoded(&events, &[], Compression::None);
+        let position = u64::from_le_bytes(*file[TABLE_POSITION as usize..].first_chunk().unwrap()) as usize;
+        let buffer = flatbuffer::sized(&file[position..]).unwrap();
+        assert_eq!(buffer.len() + 4, file.len() - position);
+        assert_eq!(flatbuffer::identifier(buffer), Some(*b"FTAB"));
+        let mut events_before = 0;
+        for line in flatbuffer::root(buffer).unwrap().tables(0).unwrap() {
+            let line = line.unwrap();
+            let number = |i| u64::from_le_bytes(line.scalar(i, [9; 8]).unwrap()) as usize;
+            let at = number(0);
+            // The packet's header is the line's, and stands before it in the file.
+            assert_eq!(line.scalar(1, [9; 8]), file[at - 8..].first_chunk().copied());
+            assert_eq!((number(3), number(4)), (100 + events_before, 100 + events_before + number(2) - 1));
+            events_before += number(2);
+        }
+        assert_eq!(events_before, 20_000);
+    }
 }

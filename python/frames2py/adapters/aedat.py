@@ -18,24 +18,26 @@ def open(  # noqa: A001 - every adapter's function has this name
 ) -> Reader:
     """Open an AEDAT 3.1 or AEDAT 2.0 file and read its header.
 
-    The reader yields the file's polarity events; frames, IMU samples and all else are skipped, and so are events that
-    an AEDAT 3.1 file marks as invalid. Of an AEDAT 3.1 file with several sources, those of the first are
-    yielded. Times are the file's own, in microseconds, with the clock's overflows undone; nothing is sorted. AEDAT 2.0 is
-    read for DVS128 and DAVIS chips, with x and y as jAER shows them: from the left and, here, from the top. The formats are
-    those of https://docs.inivation.com/software/software-advanced-usage/file-formats/index.html.
+    The reader yields the file's polarity events; frames, IMU samples and all else are skipped, and so are
+    events that an AEDAT 3.1 file marks as invalid. Of an AEDAT 3.1 file with several sources, those of the
+    first are yielded. Times are the file's own, in microseconds, with the clock's overflows undone; nothing
+    is sorted. AEDAT 2.0 is read for DVS128 and DAVIS chips, with x and y as jAER shows them: from the left
+    and, here, from the top. The formats are those of
+    https://docs.inivation.com/software/software-advanced-usage/file-formats/index.html.
 
     Args:
         path: the file. A pipe works too; what has arrived is yielded at once.
-        sensor_size: ``(width, height)`` in pixels. Needed when the header names no chip whose size is known; otherwise
-            it must be the same. An AEDAT 2.0 file without a chip can only be a DVS128's, ``(128, 128)``.
+        sensor_size: ``(width, height)`` in pixels. Needed when the header names no chip whose size is known;
+            otherwise it must be the same. An AEDAT 2.0 file without a chip can only be a DVS128's, ``(128,
+            128)``.
         batch_size: events per yielded array, all but the last; ``None`` leaves it to the reader (65,536
             for files).
-        strict: stop with an error at the first fault, which are the things that the reader's ``report`` counts as
-            stepping back, unknown or truncated, or dropped as outside of the chip; the message names its byte. Otherwise
-            they are counted.
+        strict: stop with an error at the first fault, which are the things that the reader's ``report``
+            counts as stepping back, unknown or truncated, or dropped as outside of the chip; the message
+            names its byte. Otherwise they are counted.
         triggers: collect external triggers, for ``take_triggers()``. In AEDAT 3.1, ``id`` 0, 1 and 2 are the
-            external inputs, 3 is the signal generator, and ``p`` is 1 for rising edges and pulses; in AEDAT 2.0 all are
-            ``id`` 0 and ``p`` 1.
+            external inputs, 3 is the signal generator, and ``p`` is 1 for rising edges and pulses; in AEDAT
+            2.0 all are ``id`` 0 and ``p`` 1.
 
     Returns:
         A :class:`~frames2py.adapters.Reader` whose ``format`` is ``"AEDAT 3.1"`` or ``"AEDAT 2.0"``.
@@ -43,9 +45,9 @@ def open(  # noqa: A001 - every adapter's function has this name
     Raises:
         FileNotFoundError, IsADirectoryError, OSError: the file cannot be opened.
         TypeError: ``path`` is no path; ``batch_size`` or a part of ``sensor_size`` is no int.
-        ValueError: no AEDAT 3.1 or 2.0 file, a broken header or a chip whose addresses are not known; no sensor size, or
-            another than the chip's; ``batch_size`` below 1. Also by iteration, at a packet or an event of AEDAT 3.1 with
-            numbers that are negative.
+        ValueError: no AEDAT 3.1 or 2.0 file, a broken header or a chip whose addresses are not known; no
+            sensor size, or another than the chip's; ``batch_size`` below 1. Also by iteration, at a packet or
+            an event of AEDAT 3.1 with numbers that are negative.
     """
     reader = open_native(
         path,

@@ -18,11 +18,11 @@ def open(  # noqa: A001 - every adapter's function has this name
 ) -> Reader:
     """Open an AEDAT 4.0 file and read its header.
 
-    The reader yields the events of one stream: of the first camera that has any, the stream named ``events``, or else its
-    only one. Frames, IMU samples and other streams are skipped. Times are the file's own, in microseconds; nothing is
-    sorted, and an event beyond the sensor is yielded. The table at the end of the file is not used, so a recording that
-    was interrupted is read up to where it breaks off. The format is that of
-    https://docs.inivation.com/software/software-advanced-usage/file-formats/aedat-4.0.html.
+    The reader yields the events of one stream: of the first camera that has any, the stream named ``events``,
+    or else its only one. Frames, IMU samples and other streams are skipped. Times are the file's own, in
+    microseconds; nothing is sorted, and an event beyond the sensor is yielded. The table at the end of the
+    file is not used, so a recording that was interrupted is read up to where it breaks off. The format is
+    that of https://docs.inivation.com/software/software-advanced-usage/file-formats/aedat-4.0.html.
 
     Args:
         path: the file. A pipe works too; what has arrived is yielded at once.
@@ -30,11 +30,11 @@ def open(  # noqa: A001 - every adapter's function has this name
             it must be the same.
         batch_size: events per yielded array, all but the last; ``None`` leaves it to the reader (65,536
             for files).
-        strict: stop with an error at the first fault, which are the things that the reader's ``report`` counts as
-            stepping back, unknown or truncated; the message names the byte where the packet starts. Otherwise they are
-            counted.
-        triggers: collect external triggers, for ``take_triggers()``, from the camera's stream of triggers: ``id`` 0 is
-            the external input, 1 the signal generator; ``p`` is 1 for rising edges and pulses.
+        strict: stop with an error at the first fault, which are the things that the reader's ``report``
+            counts as stepping back, unknown or truncated; the message names the byte where the packet starts.
+            Otherwise they are counted.
+        triggers: collect external triggers, for ``take_triggers()``, from the camera's stream of triggers:
+            ``id`` 0 is the external input, 1 the signal generator; ``p`` is 1 for rising edges and pulses.
 
     Returns:
         A :class:`~frames2py.adapters.Reader` whose ``format`` is ``"AEDAT 4.0"``.
@@ -42,9 +42,10 @@ def open(  # noqa: A001 - every adapter's function has this name
     Raises:
         FileNotFoundError, IsADirectoryError, OSError: the file cannot be opened.
         TypeError: ``path`` is no path; ``batch_size`` or a part of ``sensor_size`` is no int.
-        ValueError: no AEDAT 4.0 file, or a broken header; no stream of events, or several of which none is named ``events``;
-            no sensor size, or another than the stream's; ``batch_size`` below 1. Also by iteration, at a packet that cannot
-            be decompressed or is broken, and at an event with a negative t, x or y.
+        ValueError: no AEDAT 4.0 file, or a broken header; no stream of events, or several of which none is
+            named ``events``; no sensor size, or another than the stream's; ``batch_size`` below 1. Also by
+            iteration, at a packet that cannot be decompressed or is broken, and at an event with a negative
+            t, x or y.
     """
     return open_native(
         path,
