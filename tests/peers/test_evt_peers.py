@@ -1,4 +1,4 @@
-"""EVT files that are written here, opened by other packages. `ci/peers.sh` installs them; what is missing is skipped."""
+"""EVT files that are written here, opened by other packages: those that `ci/peers.sh` installs."""
 
 from __future__ import annotations
 
@@ -31,18 +31,28 @@ def from_evt3(path, name):
     return found.timestamp, found.x, found.y, found.polarity
 
 
-# expelliarmus adds 4096 us whenever EVT 3.0's TIME_LOW decreases, so it reads EVT 2.0 only.
+def from_evutils_swapped(path, name):
+    """It reads EVT 2.1 with the upper half first only, so the halves are swapped for it."""
+    io = pytest.importorskip("evutils.io")
+    head, end, body = path.read_bytes().partition(b"% end\n")
+    body = np.frombuffer(body, "<u4").reshape(-1, 2)[:, ::-1].tobytes()
+    path.write_bytes(head.replace(b"little", b"legacy") + end + body)
+    found = io.EventReader(path, index=False, max_events=2**40, max_time=2**62).read_all()
+    return found.t, found.x, found.y, found.p
+
+
+# faery does not read EVT 2.1 yet. expelliarmus adds 4096 us whenever EVT 3.0's TIME_LOW decreases, so it reads EVT 2.0 only.
 READERS = [
     ("evt2", from_expelliarmus),
     ("evt2", from_faery),
-    ("evt2.1", from_faery),
+    ("evt2.1", from_evutils_swapped),
     ("evt3", from_faery),
     ("evt3", from_evt3),
 ]
 
 
 def some_events(seed: int) -> np.ndarray:
-    """Single events and runs in a row, some of which become vectors, for a minute: gaps, and overflows of EVT 3.0."""
+    """Single events and runs in a row, some of them vectors, with gaps and overflows of EVT 3.0."""
     rng = np.random.default_rng(seed)
     parts = []
     t = 1000
