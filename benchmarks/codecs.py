@@ -1,8 +1,8 @@
 """Reading recordings, against other packages that read them: events per second from a file to arrays.
 
-Each package runs in a process of its own that stays, and they read the same file in turn, round after round. A
-package counts only where it finds all events: their number and the sums of their fields must be those of the
-recordings' manifest. The table shows medians, in brackets the smallest and the largest, and the ratio to the
+Each package runs in a process of its own that stays, and they read the same file in turn, round after round.
+A package counts only where it finds all events: their number and the sums of their fields must be those of
+the recordings' manifest. The table shows medians, in brackets the smallest and the largest, and the ratio to the
 fastest of the others, round by round.
 
 Recordings are in the folder that FRAMES2PY_RECORDINGS names, by default ../shared/recordings."""
@@ -190,7 +190,8 @@ def run(rounds: int, *, record: bool) -> None:
         f"# Reading recordings, {datetime.date.today()}",
         "",
         f"{machine()}; Python {sys.version.split()[0]}. From opening a file to all of its events in",
-        f"arrays, in millions of events per second. Medians of {rounds} interleaved rounds (smallest to largest).",
+        f"arrays, in millions of events per second. Medians of {rounds} interleaved rounds, with the",
+        "smallest and the largest.",
         "`python -m benchmarks codecs` measures it again.",
         "",
         "| recording | this | ratio to the fastest other | goal | others |",

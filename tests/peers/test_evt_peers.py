@@ -37,11 +37,14 @@ def from_evutils_swapped(path, name):
     head, end, body = path.read_bytes().partition(b"% end\n")
     body = np.frombuffer(body, "<u4").reshape(-1, 2)[:, ::-1].tobytes()
     path.write_bytes(head.replace(b"little", b"legacy") + end + body)
-    found = io.EventReader(path, index=False, max_events=2**40, max_time=2**62).read_all()
+    reader = io.EventReader(path, index=False, max_events=2**40, max_time=2**62)
+    found = reader.read_all()
+    reader.close()
     return found.t, found.x, found.y, found.p
 
 
-# faery does not read EVT 2.1 yet. expelliarmus adds 4096 us whenever EVT 3.0's TIME_LOW decreases, so it reads EVT 2.0 only.
+# faery does not read EVT 2.1 yet. expelliarmus adds 4096 us whenever EVT 3.0's TIME_LOW decreases, so it is
+# given EVT 2.0 only.
 READERS = [
     ("evt2", from_expelliarmus),
     ("evt2", from_faery),
