@@ -1,9 +1,9 @@
 """Reading recordings, against other packages that read them: events per second from a file to arrays.
 
-Each package runs in a process of its own that stays, and they read the same file in turn, round after round.
-A package counts only where it finds all events: their number and the sums of their fields must be those of
-the recordings' manifest. The table shows medians, in brackets the smallest and the largest, and the ratio to the
-fastest of the others, round by round.
+Each package runs in a process of its own that stays, and they read the same file in turn, round
+after round. A package counts only where it finds all events: their number and the sums of their
+fields must be those of the recordings' manifest. The table shows medians, in brackets the smallest
+and the largest, and the ratio to the fastest of the others, round by round.
 
 Recordings are in the folder that FRAMES2PY_RECORDINGS names, by default ../shared/recordings."""
 

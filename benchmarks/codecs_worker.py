@@ -1,11 +1,12 @@
-"""Reads recordings with one package, again and again: started by `codecs`, which tells it what to read.
+"""Reads recordings with one package, again and again: started by `codecs`, which tells it what to
+read.
 
     python codecs_worker.py READER
 
-A line of a format, a width, a height and a path, with tabs between, is answered by a line of JSON: the
-seconds that opening the file and getting all of its events as arrays took. With `check` before it, the answer is
-the number of events and the sums of their fields. Batches are let go as they come, as by somebody who looks at
-each of them once."""
+A line of a format, a width, a height and a path, with tabs between, is answered by a line of JSON:
+the seconds that opening the file and getting all of its events as arrays took. With `check` before
+it, the answer is the number of events and the sums of their fields. Batches are let go as they
+come, as by somebody who looks at each of them once."""
 
 from __future__ import annotations
 
