@@ -1,7 +1,7 @@
 //! Where decoders put events.
 //!
-//! Decoders write records they may not keep, which is what makes branch-free loops possible, and write them where the
-//! caller wants them, into memory nobody has touched before. So this file is allowed `unsafe`.
+//! Decoders write records they may not keep, which is what makes branch-free loops possible, and write them
+//! where the caller wants them, into memory nobody has touched before. So this file is allowed `unsafe`.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
@@ -79,8 +79,8 @@ impl EventBuffer {
         }
         let first = room.as_mut_ptr().cast::<Record>();
         self.written = self.written.max(end);
-        // SAFETY: the `n` rows behind the events are inside the capacity; those below the old `written` were written
-        // before, those above it just now. They are borrowed from `self`.
+        // SAFETY: the `n` rows behind the events are inside the capacity; those below the old `written` were
+        // written before, those above it just now. They are borrowed from `self`.
         unsafe { std::slice::from_raw_parts_mut(first, n) }
     }
 

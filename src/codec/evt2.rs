@@ -1,4 +1,5 @@
-//! EVT 2.0: little-endian words of 32 bits, <https://docs.prophesee.ai/stable/data/encoding_formats/evt2.html>.
+//! EVT 2.0: little-endian words of 32 bits,
+//! <https://docs.prophesee.ai/stable/data/encoding_formats/evt2.html>.
 //!
 //! | bits 31..28 | meaning | bits 27..0 |
 //! |---|---|---|
@@ -11,8 +12,8 @@
 //! The 34 bits of time overflow after 4 h 46 min. A TIME_HIGH that falls by nearly the whole range is
 //! taken for that; any other backward step is the recording's own and kept.
 //!
-//! This file is allowed `unsafe`: it keeps rows that it wrote to memory without a value, and calls functions compiled
-//! for instructions that were looked for when the decoder was made.
+//! This file is allowed `unsafe`: it keeps rows that it wrote to memory without a value, and calls functions
+//! compiled for instructions that were looked for when the decoder was made.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
@@ -135,8 +136,8 @@ struct Took {
     steps_back: u64,
 }
 
-/// Decodes events up to the first word that is none, in plain code. Writes them to the front of `rows`, of which there are
-/// at least as many.
+/// Decodes events up to the first word that is none, in plain code. Writes them to the front of `rows`, of
+/// which there are at least as many.
 #[inline(always)]
 fn events_plain(words: &[[u8; 4]], base: u64, mut last: u64, rows: &mut [MaybeUninit<Record>]) -> Took {
     let (mut on, mut steps_back, mut events) = (0, 0, 0);
@@ -280,7 +281,8 @@ impl Evt2Decoder {
             #[cfg(target_arch = "x86_64")]
             Backend::Avx512 => unsafe { x86::events_avx512(words, base, last, rows) },
         };
-        // SAFETY: there is room for more than that, and each event was written to the row behind the one before it.
+        // SAFETY: there is room for more than that, and each event was written to the row behind the one
+        // before it.
         unsafe { out.keep_written(took.events) };
         if let Some(last) = took.events.checked_sub(1) {
             self.tally.last = base | u64::from(u32::from_le_bytes(words[last]) >> 22 & 0x3f);
@@ -366,8 +368,8 @@ impl Decoder for Evt2Decoder {
     }
 }
 
-/// The most overflows of the clock that are written between two events, or before the first: two words each. In EVT 2.0 that
-/// is 71 years, so that times since 1970 can be written; in EVT 3.0 it is 25 days.
+/// The most overflows of the clock that are written between two events, or before the first: two words each.
+/// In EVT 2.0 that is 71 years, so that times since 1970 can be written; in EVT 3.0 it is 25 days.
 pub(super) const MOST_OVERFLOWS: u64 = 1 << 17;
 
 /// How an encoder's clock stands.
@@ -381,8 +383,8 @@ pub(super) struct WrittenTime {
 impl WrittenTime {
     const TOP: u32 = (1 << 28) - 1;
 
-    /// Calls `write` with each TIME_HIGH that is needed for events at the time `t`. Fails, before any, where there are
-    /// none.
+    /// Calls `write` with each TIME_HIGH that is needed for events at the time `t`. Fails, before any, where
+    /// there are none.
     pub(super) fn step(&mut self, format: &str, t: u64, mut write: impl FnMut(u32)) -> Result<(), TimeError> {
         let (overflows, high) = (t >> 34, (t >> 6) as u32 & Self::TOP);
         check_overflows(format, t, self.overflows, 34)?;
@@ -458,8 +460,8 @@ pub(super) fn holdable(format: &str, records: &[Record]) -> (Vec<Event>, Option<
 }
 
 impl Event {
-    /// The events at the front of `events`, of which this is the first, that a vector can hold: in one row, in one group of
-    /// 32 columns, at one time, of one polarity, and in the order of their columns.
+    /// The events at the front of `events`, of which this is the first, that a vector can hold: in one row,
+    /// in one group of 32 columns, at one time, of one polarity, and in the order of their columns.
     pub(super) fn group<'a>(&self, events: &'a [Event]) -> &'a [Event] {
         let same = |event: &Event| {
             (event.t, event.y, event.p, event.x / 32) == (self.t, self.y, self.p, self.x / 32)

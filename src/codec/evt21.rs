@@ -8,7 +8,8 @@
 //! | 0xe, 0xf | OTHERS, CONTINUED: the vendor's | skipped |
 //! | others | unknown | skipped |
 //!
-//! The upper half of a word is an EVT 2.0 word, and time works as there. Bytes come in one of two [orders](Order).
+//! The upper half of a word is an EVT 2.0 word, and time works as there. Bytes come in one of two
+//! [orders](Order).
 
 use std::cmp::Ordering;
 
@@ -22,8 +23,8 @@ use super::{
 pub enum Order {
     /// Lowest byte first, as GenX320 sensors send them.
     Little,
-    /// The upper 32 bits first, each half with its lowest byte first, as IMX636 sensors and those before them send them.
-    /// OpenEB calls it `legacy`.
+    /// The upper 32 bits first, each half with its lowest byte first, as IMX636 sensors and those before them
+    /// send them. OpenEB calls it `legacy`.
     Halves,
 }
 
@@ -39,8 +40,8 @@ impl Order {
         }
     }
 
-    /// The order that `words`, from the start of a recording, are in: the one in which fewer of them make no sense, if
-    /// that is so of one.
+    /// The order that `words`, from the start of a recording, are in: the one in which fewer of them make no
+    /// sense, if that is so of one.
     pub(super) fn guess(words: &[[u8; 8]]) -> Option<Self> {
         let odd = |order: Self| {
             let (mut odd, mut high) = (0, None);
@@ -110,7 +111,8 @@ impl Evt21Decoder {
                         tally.steps_back += u64::from(t < tally.last);
                         tally.last = t;
                         let xy = (upper >> 11 & 0x7ff) | (upper & 0x7ff) << 16;
-                        // Four at a time, whether or not there are so many: how many there are cannot be predicted.
+                        // Four at a time, whether or not there are so many: how many there are cannot be
+                        // predicted.
                         let events = bits.count_ones() as usize;
                         for rows in rows[count..count + events.next_multiple_of(4)].as_chunks_mut::<4>().0 {
                             for to in rows {
@@ -186,8 +188,8 @@ impl Decoder for Evt21Decoder {
     }
 }
 
-/// Encodes EVT 2.1, lowest byte first. TIME_HIGH is written when it changes; events that follow each other in a row, in
-/// one group of 32 columns, at one time and with one polarity share a word.
+/// Encodes EVT 2.1, lowest byte first. TIME_HIGH is written when it changes; events that follow each other in
+/// a row, in one group of 32 columns, at one time and with one polarity share a word.
 pub struct Evt21Encoder {
     sensor: (u32, u32),
     time: WrittenTime,

@@ -1,4 +1,5 @@
-//! EVT 3.0: little-endian words of 16 bits, <https://docs.prophesee.ai/stable/data/encoding_formats/evt3.html>.
+//! EVT 3.0: little-endian words of 16 bits,
+//! <https://docs.prophesee.ai/stable/data/encoding_formats/evt3.html>.
 //!
 //! | bits 15..12 | word | bits 11..0 |
 //! |---|---|---|
@@ -20,16 +21,16 @@
 //!
 //! # How it is decoded
 //!
-//! A recording is mostly rows, columns, times and repeated times, in an order that no branch predictor can guess, so words
-//! are not looked at one after the other but 62 at a time. A bit mask per type says where in the block it is, which takes
-//! no branches. Then only the words that emit are visited, and each finds its row and its time as the last bit of their
-//! masks before its own; the row and TIME_LOW from before the block are put in front of it, so that there is one. A block
-//! ends early at a word that changes more than that, as a new TIME_HIGH does: [`Evt3Decoder::careful`], which knows
-//! all words, takes that one. One word at a time without branches, each writing a record that only ADDR_X keeps, took half
-//! again as long.
+//! A recording is mostly rows, columns, times and repeated times, in an order that no branch predictor can
+//! guess, so words are not looked at one after the other but 62 at a time. A bit mask per type says where in
+//! the block it is, which takes no branches. Then only the words that emit are visited, and each finds its
+//! row and its time as the last bit of their masks before its own; the row and TIME_LOW from before the block
+//! are put in front of it, so that there is one. A block ends early at a word that changes more than that, as
+//! a new TIME_HIGH does: [`Evt3Decoder::careful`], which knows all words, takes that one. One word at a time
+//! without branches, each writing a record that only ADDR_X keeps, took half again as long.
 //!
-//! This file is allowed `unsafe`: it keeps rows that it wrote to memory without a value, and calls functions compiled
-//! for instructions that were looked for when the decoder was made.
+//! This file is allowed `unsafe`: it keeps rows that it wrote to memory without a value, and calls functions
+//! compiled for instructions that were looked for when the decoder was made.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
@@ -120,8 +121,9 @@ impl State {
         self.high.is_some() && in_row(self.row)
     }
 
-    /// Takes a vector word in a row; writes its events to the front of `rows` and returns their number. `None`, with
-    /// nothing changed, where there is no base or an event would be beyond the last column a record holds.
+    /// Takes a vector word in a row; writes its events to the front of `rows` and returns their number.
+    /// `None`, with nothing changed, where there is no base or an event would be beyond the last column a
+    /// record holds.
     #[inline(always)]
     fn take_vector(
         &mut self,
@@ -316,7 +318,8 @@ fn last(words: &[u16; BLOCK], mask: u64) -> u16 {
     words[(mask | 1).ilog2() as usize]
 }
 
-/// Decodes up to 62 words in a settled state, in plain code. Writes the events to the front of `rows`, which are [`ROOM`].
+/// Decodes up to 62 words in a settled state, in plain code. Writes the events to the front of `rows`, which
+/// are [`ROOM`].
 #[inline(always)]
 fn block_plain(
     state: &mut State,
@@ -476,7 +479,8 @@ mod x86 {
             let eight = i64::from_le_bytes(places[at..at + 8].try_into().unwrap());
             let place = _mm512_cvtepu8_epi64(_mm_cvtsi64_si128(eight));
             let earlier = _mm512_sub_epi64(_mm512_sllv_epi64(one, place), one);
-            // The index of the last word of a kind before each event, and the word, in the lowest of four lanes.
+            // The index of the last word of a kind before each event, and the word, in the lowest of four
+            // lanes.
             let row = _mm512_sub_epi64(top, _mm512_lzcnt_epi64(_mm512_and_si512(row_mask, earlier)));
             let time = _mm512_sub_epi64(top, _mm512_lzcnt_epi64(_mm512_and_si512(low_mask, earlier)));
             let word = _mm512_permutex2var_epi16(low, place, high);
@@ -550,7 +554,8 @@ impl Evt3Decoder {
             #[cfg(target_arch = "x86_64")]
             Backend::Avx512 => unsafe { x86::block_avx512(state, tally, words, *triggers, rows) },
         };
-        // SAFETY: there is room for `ROOM`, and each kept event was written to the row behind the one before it.
+        // SAFETY: there is room for `ROOM`, and each kept event was written to the row behind the one before
+        // it.
         unsafe { out.keep_written(took.events) };
         took.words
     }
@@ -752,9 +757,9 @@ impl Written {
     }
 }
 
-/// Encodes EVT 3.0. Times and rows are written when they change; five and more events that follow each other in a row, in
-/// one group of 32 columns, at one time and with one polarity become vectors, in the form that cameras write them in: a
-/// base, two words of 12 and one of 8.
+/// Encodes EVT 3.0. Times and rows are written when they change; five and more events that follow each other
+/// in a row, in one group of 32 columns, at one time and with one polarity become vectors, in the form that
+/// cameras write them in: a base, two words of 12 and one of 8.
 pub struct Evt3Encoder {
     sensor: (u32, u32),
     written: Written,

@@ -1,4 +1,5 @@
-//! EVT 2.0, 2.1 and 3.0 read off their tables, one word at a time, and the decoders and encoders held against it.
+//! EVT 2.0, 2.1 and 3.0 read off their tables, one word at a time, and the decoders and encoders held against
+//! it.
 
 use std::collections::BTreeMap;
 use std::io::Cursor;

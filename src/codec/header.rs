@@ -8,8 +8,8 @@ use super::{Decoder, Error, Evt2Decoder, Evt3Decoder, Evt21Decoder, Head, MAX_HE
 /// Bytes behind the header that an EVT 2.1 recording's order is told by, where the header does not state it.
 const SAMPLE: usize = 8192;
 
-/// The first `system_ID` of a camera that sends EVT 2.1 words lowest byte first. Those before it swap the halves
-/// (OpenEB, `psee_raw_file_header.cpp`).
+/// The first `system_ID` of a camera that sends EVT 2.1 words lowest byte first. Those before it swap the
+/// halves (OpenEB, `psee_raw_file_header.cpp`).
 const FIRST_LITTLE: u32 = 0x37;
 
 /// The encodings a header may state.
@@ -65,8 +65,8 @@ impl Version {
         )))
     }
 
-    /// Appends a header. It has all that decoding needs, for programs that look at `format` and for older ones, and
-    /// nothing that is not known, as when and by what camera the events were recorded.
+    /// Appends a header. It has all that decoding needs, for programs that look at `format` and for older
+    /// ones, and nothing that is not known, as when and by what camera the events were recorded.
     pub(super) fn write_header(self, (width, height): (u32, u32), out: &mut Vec<u8>) {
         let (evt, format) = (self.in_evt_line(), self.in_format_line());
         let (line, order) = match self {
@@ -182,8 +182,8 @@ impl Facts {
         Ok(true)
     }
 
-    /// The order of EVT 2.1 words: as stated, else by the start of the `body`, else by the camera. `None` when more of the
-    /// body is needed, which is never so once it is `sampled`.
+    /// The order of EVT 2.1 words: as stated, else by the start of the `body`, else by the camera. `None`
+    /// when more of the body is needed, which is never so once it is `sampled`.
     fn order(&self, body: &[u8], sampled: bool) -> Result<Option<Order>, Error> {
         match self.endianness.as_deref() {
             Some("legacy") => Ok(Some(Order::Halves)),

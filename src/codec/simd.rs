@@ -1,6 +1,7 @@
 //! Vector instructions that EVT decoders use where the machine has them.
 //!
-//! Whatever is done here is done in plain code too, which says what is right; tests compare the two. This file is allowed
+//! Whatever is done here is done in plain code too, which says what is right; tests compare the two. This
+//! file is allowed
 //! `unsafe`: it loads from and stores to memory by pointer.
 #![allow(unsafe_code)]
 
@@ -60,7 +61,8 @@ pub mod x86 {
             && is_x86_feature_detected!("avx512vbmi2")
     }
 
-    /// Rows that [`store_eight`] may write beyond the eight: its last store is of 64 bytes, of which 52 count.
+    /// Rows that [`store_eight`] may write beyond the eight: its last store is of 64 bytes, of which 52
+    /// count.
     pub const SLACK: usize = 1;
 
     /// Where the byte `i` of four packed records is in four of 16 bytes each.
@@ -74,8 +76,8 @@ pub mod x86 {
         from
     };
 
-    /// Writes eight records to `rows[at..]`, and what is not defined to the row behind them. `rest` is x, y and p of each,
-    /// as they lie in a record.
+    /// Writes eight records to `rows[at..]`, and what is not defined to the row behind them. `rest` is x, y
+    /// and p of each, as they lie in a record.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
     pub fn store_eight(rows: &mut [MaybeUninit<Record>], at: usize, t: __m512i, rest: __m512i) {
@@ -93,7 +95,8 @@ pub mod x86 {
         }
     }
 
-    /// How many of the first `count` times are below the one before them; before the first that is `before[7]`.
+    /// How many of the first `count` times are below the one before them; before the first that is
+    /// `before[7]`.
     #[inline]
     #[target_feature(enable = "avx512f,popcnt")]
     pub fn steps_back(t: __m512i, before: __m512i, count: usize) -> u64 {
@@ -110,7 +113,8 @@ pub mod x86 {
         unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
     }
 
-    /// Up to 62 words of 16 bits behind the two in `carried`, as two vectors of 32. What is behind them is 0 or `fill`.
+    /// Up to 62 words of 16 bits behind the two in `carried`, as two vectors of 32. What is behind them is 0
+    /// or `fill`.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
     pub fn load_behind(carried: u32, words: &[[u8; 2]], fill: u16) -> (__m512i, __m512i) {
@@ -119,8 +123,8 @@ pub mod x86 {
         let carried = _mm512_zextsi128_si512(_mm_cvtsi32_si128(carried as i32));
         let fill = _mm512_set1_epi16(fill as i16);
         let first = words.as_ptr();
-        // SAFETY: a masked load reads only the lanes of its mask. Lane `i` of the first is word `i - 2`, lane `i` of the
-        // second word `i + 30`, and the mask has those below `count` only.
+        // SAFETY: a masked load reads only the lanes of its mask. Lane `i` of the first is word `i - 2`, lane
+        // `i` of the second word `i + 30`, and the mask has those below `count` only.
         unsafe {
             (
                 _mm512_mask_loadu_epi16(carried, present as u32, first.wrapping_sub(2).cast()),

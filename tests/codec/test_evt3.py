@@ -152,6 +152,22 @@ def test_no_grouping_of_vectors_is_assumed(read, order):
     assert columns == [10 + sum(order[:i]) for i in range(len(order))]
 
 
+def test_a_group_of_vectors_that_breaks_off_at_a_time(read):
+    """VECT_12, VECT_12, no VECT_8: time goes on, and what comes next counts from where the vectors ended."""
+    words = [(BASE_X, ON | 32), (VECT_12, 1), (VECT_12, 1), (TIME_HIGH, 1), (TIME_LOW, 3), (VECT_8, 1)]
+    expected = [(0, 32, 1, 1), (0, 44, 1, 1), (4099, 56, 1, 1)]
+    assert read((TIME_HIGH, 0), (ADDR_Y, 1), *words) == expected
+    again = [(BASE_X, 64), (VECT_12, 2), (ADDR_Y, 5), (ADDR_X, 7)]
+    assert read((TIME_HIGH, 0), (ADDR_Y, 1), *words, *again) == [*expected, (4099, 65, 1, 0), (4099, 7, 5, 0)]
+
+
+@pytest.mark.parametrize("bit", range(4, 12))
+def test_a_bit_flipped_in_one_time_high_adds_no_overflow(times, bit):
+    noisy = [100, 101, 101 ^ 1 << bit, 102, 103]
+    words = [word for high in noisy for word in ((TIME_HIGH, high), EVENT)]
+    assert times(*words) == [high * 4096 for high in noisy]
+
+
 def test_bits_above_the_8_of_vect_8_are_not_part_of_it(read):
     assert read((TIME_HIGH, 0), (ADDR_Y, 1), (BASE_X, 0), (VECT_8, 0xF01), (VECT_8, 1)) == [
         (0, 0, 1, 0),

@@ -1,0 +1,205 @@
+"""Reading recordings, against other packages that read them: events per second from a file to arrays.
+
+Each package runs in a process of its own that stays, and they read the same file in turn, round
+after round. A package counts only where it finds all events: their number and the sums of their
+fields must be those of the recordings' manifest. The table shows medians, in brackets the smallest
+and the largest, and the ratio to the fastest of the others, round by round.
+
+Recordings are in the folder that FRAMES2PY_RECORDINGS names, by default ../shared/recordings."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import json
+import os
+import statistics
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .setup import RIVAL, ROOT, environment, machine
+
+WORKER = Path(__file__).with_name("codecs_worker.py")
+RECORDINGS = Path(os.environ.get("FRAMES2PY_RECORDINGS", ROOT.parent / "shared" / "recordings"))
+# For a steady figure, small files are read several times a round.
+SECONDS_A_TURN = 0.05
+
+
+@dataclass(frozen=True)
+class Subject:
+    kind: str
+    file: str
+    size: tuple[int, int]
+    peers: tuple[str, ...]
+    goal: float
+
+
+EVT3 = ("evt3", "evt3-batches", "faery", "expelliarmus", "evutils", "frames2py-1.1.0")
+SUBJECTS = [
+    Subject("EVT 3.0", "imx636.evt3.raw", (1280, 720), EVT3, 2.5),
+    Subject("EVT 3.0", "trigger.evt3.raw", (1280, 720), EVT3, 2.5),
+    Subject(
+        "EVT 2.0",
+        "sparklers.evt2.raw",
+        (640, 480),
+        ("expelliarmus", "faery", "evutils", "frames2py-1.1.0"),
+        1.5,
+    ),
+    Subject("DAT", "gen4.dat", (1280, 720), ("faery", "expelliarmus", "evutils", "aestream"), 1.5),
+    Subject(
+        "AEDAT 4", "davis346.aedat4", (346, 260), ("dv-processing", "faery", "aestream", "frames2py-1.1.0"), 2
+    ),
+    Subject("ES", "dvs.es", (320, 240), ("faery",), 1),
+    Subject("DSEC", "sparklers_100k.dsec.h5", (640, 480), ("frames2py-1.1.0", "evutils"), 1.2),
+]
+# What a reader is installed from.
+PACKAGES = {
+    "frames2py": (".[hdf5]",),
+    "frames2py-1.1.0": (RIVAL.replace("==", "[hdf5,aedat4]=="),),
+    "evt3": ("evt3",),
+    "evt3-batches": ("evt3",),
+    "faery": ("faery",),
+    "expelliarmus": ("expelliarmus",),
+    "evutils": ("evutils[hdf5,aedat]", "numba"),
+    "dv-processing": ("dv-processing",),
+    "aestream": ("aestream",),
+}
+
+
+class Worker:
+    """A process that reads with one package."""
+
+    def __init__(self, name: str, interpreter: Path) -> None:
+        self.name = name
+        self.process = subprocess.Popen(
+            [str(interpreter), str(WORKER), name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            cwd=ROOT / "target",
+        )
+
+    def ask(self, subject: Subject, *, check: bool = False) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        width, height = subject.size
+        line = "\t".join([subject.kind, str(width), str(height), str(RECORDINGS / subject.file)])
+        try:
+            self.process.stdin.write(("check " if check else "") + line + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            return {"error": "it does not start or has crashed"}
+        answer = self.process.stdout.readline()
+        return json.loads(answer) if answer else {"error": "it does not start or has crashed"}
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def said(message: str) -> None:
+    print(message, file=sys.stderr)
+
+
+def workers(names: list[str]) -> dict[str, Worker]:
+    made: dict[tuple[str, ...], Path] = {}
+    found = {}
+    for name in names:
+        packages = PACKAGES[name]
+        try:
+            if packages not in made:
+                made[packages] = environment(f"codecs-{name}", *packages)
+        except subprocess.CalledProcessError:
+            said(f"{name}: skipped, it cannot be installed")
+            continue
+        found[name] = Worker(name, made[packages])
+    return found
+
+
+def exact(subject: Subject, worker: Worker, expected: dict[str, int]) -> bool:
+    """Whether it reads all of the file, which is said if not."""
+    answer = worker.ask(subject, check=True)
+    if answer == expected:
+        return True
+    reason = answer.get("error") or f"it finds {answer}, not {expected}"
+    said(f"{subject.file}: {worker.name} skipped: {reason}")
+    return False
+
+
+def measure(subject: Subject, readers: list[Worker], rounds: int) -> dict[str, list[float]]:
+    """Seconds a read, by reader and round."""
+    found: dict[str, list[float]] = {reader.name: [] for reader in readers}
+    repeats = {r.name: max(1, round(SECONDS_A_TURN / r.ask(subject)["seconds"])) for r in readers}
+    for number in range(rounds):
+        turn = number % len(readers)
+        for reader in readers[turn:] + readers[:turn]:
+            times = [reader.ask(subject)["seconds"] for _ in range(repeats[reader.name])]
+            found[reader.name].append(statistics.median(times))
+    return found
+
+
+def row(subject: Subject, events: int, found: dict[str, list[float]]) -> list[str]:
+    rates = {name: [events / seconds / 1e6 for seconds in times] for name, times in found.items()}
+    ours = rates.pop("frames2py")
+    fastest = max(rates, key=lambda name: statistics.median(rates[name]), default=None)
+    ratio, goal = "", ""
+    if fastest is not None:
+        ratios = [mine / other for mine, other in zip(ours, rates[fastest], strict=True)]
+        middle = statistics.median(ratios)
+        ratio = f"{middle:.2f} ({min(ratios):.2f} to {max(ratios):.2f}) x {fastest}"
+        goal = f">= {subject.goal:g}: {'met' if middle >= subject.goal else 'missed'}"
+    rest = sorted(rates, key=lambda name: -statistics.median(rates[name]))
+    others = ", ".join(f"{name} {shown(rates[name])}" for name in rest)
+    return [f"| {subject.kind}, {subject.file} | {shown(ours)} | {ratio} | {goal} | {others} |"]
+
+
+def shown(values: list[float]) -> str:
+    return f"{statistics.median(values):.3g} ({min(values):.3g} to {max(values):.3g})"
+
+
+def run(rounds: int, *, record: bool) -> None:
+    """Measures and prints the table."""
+    manifest = RECORDINGS / "MANIFEST.tsv"
+    if not manifest.exists():
+        sys.exit(f"no recordings in {RECORDINGS}; set FRAMES2PY_RECORDINGS")
+    with manifest.open(newline="") as file:
+        known = {line["file"]: line for line in csv.DictReader(file, delimiter="\t")}
+    (ROOT / "target").mkdir(exist_ok=True)
+    readers = workers(["frames2py", *dict.fromkeys(peer for subject in SUBJECTS for peer in subject.peers)])
+    rows = []
+    for subject in SUBJECTS:
+        names = ("events", "on", "sum_t", "sum_x", "sum_y")
+        expected = {name: int(known[subject.file][name]) for name in names}
+        taking_part = [
+            readers[name]
+            for name in ("frames2py", *subject.peers)
+            if name in readers and exact(subject, readers[name], expected)
+        ]
+        if not taking_part or taking_part[0].name != "frames2py":
+            said(f"{subject.file}: not measured, as frames2py does not read it")
+            continue
+        rows += row(subject, expected["events"], measure(subject, taking_part, rounds))
+    for reader in readers.values():
+        reader.close()
+    table = [
+        f"# Reading recordings, {datetime.date.today()}",
+        "",
+        f"{machine()}; Python {sys.version.split()[0]}. From opening a file to all of its events in",
+        f"arrays, in millions of events per second. Medians of {rounds} interleaved rounds, with the",
+        "smallest and the largest.",
+        "`python -m benchmarks codecs` measures it again.",
+        "",
+        "| recording | this | ratio to the fastest other | goal | others |",
+        "| --- | --- | --- | --- | --- |",
+        *rows,
+    ]
+    text = "\n".join(table) + "\n"
+    print(text)
+    if record:
+        path = Path(__file__).with_name("results") / f"codecs-{datetime.date.today()}.md"
+        path.write_text(text, encoding="utf-8")
