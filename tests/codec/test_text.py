@@ -57,7 +57,7 @@ def test_polarities(path, off, on):
 )
 def test_one_way_to_write_polarities_per_file(path, one, other):
     data = "".join(f"0 0 0 {p}\n" for p in (one, one, other, one))
-    with pytest.raises(ValueError, match="line 3, at byte .*: p is .* a file has one way to write them"):
+    with pytest.raises(ValueError, match=r"line 3, at byte .*: p is .* a file has one way to write them"):
         read(path, data, columns="txyp", time_unit="s")
 
 
@@ -183,7 +183,7 @@ def test_strict_stops_at_a_step_back_and_at_a_tail(path):
             assert as_tuples([next(batches)]) == [(5, 0, 0, 1)]
             with pytest.raises(ValueError, match=message):
                 next(batches)
-        events, reader = read(path, data)
+        _, reader = read(path, data)
         assert reader.report.backward_steps + (reader.report.truncated_tail > 0) == 1
 
 
