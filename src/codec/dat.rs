@@ -179,7 +179,7 @@ pub struct DatDecoder {
 }
 
 /// Records that are looked at together.
-const GROUP: usize = 32;
+const GROUP: usize = 64;
 
 impl DatDecoder {
     /// A decoder at the first record; `name` is that of the type of event.
@@ -198,12 +198,16 @@ impl DatDecoder {
         let rows = out.room(records.len());
         for (records, rows) in records.chunks(GROUP).zip(rows.chunks_mut(GROUP)) {
             // Times that rise, and by little, are the file's with the overflows so far.
-            let mut last = self.clock.last;
-            let mut step = false;
-            for record in records {
-                let t = time(record);
-                step |= t < last || t - last > OVERFLOW;
-                last = t;
+            let (Some(first), Some(last)) = (records.first().map(time), records.last().map(time)) else {
+                break;
+            };
+            // Without a loop's memory of the time before, several pairs are compared at once.
+            let pairs = records.windows(2).map(|pair| (time(&pair[0]), time(&pair[1])));
+            let mut step = first < self.clock.last;
+            pairs.clone().for_each(|(before, t)| step |= t < before);
+            if self.clock.epoch > 0 {
+                step |= first.saturating_sub(self.clock.last) > OVERFLOW;
+                pairs.for_each(|(before, t)| step |= t.saturating_sub(before) > OVERFLOW);
             }
             let base = self.clock.base();
             if step {

@@ -334,10 +334,9 @@ fn size(line: &[u8]) -> Option<(u32, u32)> {
 /// Whether a row's time is written without a point.
 fn whole_time(row: &[u8], columns: &Columns) -> bool {
     let mut fields = Fields(Some(row));
-    columns.fields().iter().all(|&column| match fields.next() {
-        Some(Ok(field)) => column != Field::T || field.iter().all(u8::is_ascii_digit),
-        _ => false,
-    })
+    let at = columns.fields().iter().position(|&column| column == Field::T);
+    // What is no row at all is told so when it is decoded.
+    at.and_then(|at| fields.nth(at)).is_none_or(|field| field.is_ok_and(|t| t.iter().all(u8::is_ascii_digit)))
 }
 
 /// What a header line names.
@@ -362,7 +361,8 @@ impl Names {
             part.starts_with(|c: char| c.is_alphabetic() || c == '_' || c == '"' || c == '\'')
                 && word(part.as_bytes()).is_none()
         };
-        if !named(parts.first()?) || parts.len() > MAX_COLUMNS {
+        let number = |part: &&str| Decimal::read(part.as_bytes()).is_some();
+        if !named(parts.first()?) || parts.len() > MAX_COLUMNS || parts.iter().any(number) {
             return None;
         }
         let mut names = Names { text: text.into(), fields: Vec::new(), unit: None, bare_t: false };

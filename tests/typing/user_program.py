@@ -35,7 +35,7 @@ from frames2py import (
     kernels,
     publish,
 )
-from frames2py.adapters import evt
+from frames2py.adapters import dat, es, evt, npy, text
 from frames2py.kernels import Kernel
 from frames2py.publish import ImmutablePublisher, Snapshot, SnapshotPublisher
 
