@@ -99,6 +99,37 @@ class Draft:
             os.unlink(self.path)
 
 
+class _Column:
+    """A dataset that is written a chunk at a time.
+
+    In h5py's lowest layer, and without an object of h5py's made per call: a Ctrl-C that Python handles just when such an
+    object dies is lost.
+    """
+
+    def __init__(self, h5py: ModuleType, dataset: Any) -> None:
+        self._id = dataset.id
+        self._type = h5py.h5t.py_create(dataset.dtype)
+        self._chunk = h5py.h5s.create_simple((CHUNK,))
+        self._rest = h5py.h5s.create_simple((CHUNK,))
+        self._file = h5py.h5s.create_simple((0,), (h5py.h5s.UNLIMITED,))
+        self._unlimited = (h5py.h5s.UNLIMITED,)
+
+    def write(self, start: int, values: NDArray[Any]) -> None:
+        """Make the dataset end with these values, from row ``start`` on."""
+        end = (start + len(values),)
+        self._id.set_extent(end)
+        self._file.set_extent_simple(end, self._unlimited)
+        self._file.select_hyperslab((start,), values.shape)
+        memory = self._chunk
+        if len(values) != CHUNK:
+            memory = self._rest
+            memory.set_extent_simple(values.shape)
+        self._id.write(memory, self._file, values, self._type)
+
+    def cut(self, rows: int) -> None:
+        self._id.set_extent((rows,))
+
+
 class EventsGroup:
     """The datasets t, x, y and p of a group, filled in whole chunks, so that how events came in leaves no trace.
 
@@ -106,10 +137,13 @@ class EventsGroup:
     written again.
     """
 
-    def __init__(self, group: Any, compression: str | None, *, times: str = "<u8") -> None:
-        self._datasets = [
-            group.create_dataset(
-                name, shape=(0,), maxshape=(None,), chunks=(CHUNK,), dtype=dtype, **_filters(compression)
+    def __init__(self, h5py: ModuleType, group: Any, compression: str | None, *, times: str = "<u8") -> None:
+        self._columns = [
+            _Column(
+                h5py,
+                group.create_dataset(
+                    name, shape=(0,), maxshape=(None,), chunks=(CHUNK,), dtype=dtype, **_filters(compression)
+                ),
             )
             for name, dtype in zip(_NAMES, (times, "<u2", "<u2", "u1"), strict=True)
         ]
@@ -137,9 +171,8 @@ class EventsGroup:
         self.write_chunks()
         if self.events > self._written:
             self._write(self.events - self._written)
-        for dataset in self._datasets:
-            if dataset.shape[0] != self._written:
-                dataset.resize((self._written,))
+        for column in self._columns:
+            column.cut(self._written)
 
     def _write(self, rows: int) -> None:
         taken, missing, skip = 0, rows, self._skip
@@ -155,12 +188,11 @@ class EventsGroup:
             taken, skip = taken + 1, 0
             if not missing:
                 break
-        end = self._written + rows
-        for i, dataset in enumerate(self._datasets):
-            column = pieces[0][i] if len(pieces) == 1 else np.concatenate([piece[i] for piece in pieces])
-            dataset.resize((end,))
-            dataset[end - rows : end] = column
-        self._parts, self._skip, self._written = self._parts[taken:], skip, end
+        for i, column in enumerate(self._columns):
+            values = pieces[0][i] if len(pieces) == 1 else np.concatenate([piece[i] for piece in pieces])
+            column.write(self._written, values)
+        # Together, and last.
+        self._parts, self._skip, self._written = self._parts[taken:], skip, self._written + rows
 
 
 class MillisecondIndex:
@@ -214,6 +246,7 @@ class MillisecondIndex:
 
 
 def write_dsec(
+    h5py: ModuleType,
     file: Any,
     batches: Iterable[EventArray],
     *,
@@ -224,7 +257,7 @@ def write_dsec(
     """Fill an open h5py file as DSEC's are: ``events/{t,x,y,p}``, ``t_offset``, ``ms_to_idx``."""
     group = file.create_group("events")
     set_geometry(group, sensor_size)
-    events = EventsGroup(group, compression, times="<u4")
+    events = EventsGroup(h5py, group, compression, times="<u4")
     index = MillisecondIndex(file, compression)
     splitter = _core.EventSplitter()
     for batch in batches:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterable
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -102,7 +103,7 @@ class Recorder:
         self._draft = Draft(path, overwrite=overwrite)
         self._file = create(h5py, self._draft)
         try:
-            self._events = _recorders_group(self._file, group, sensor_size, compression)[1]
+            self._events = _recorders_group(h5py, self._file, group, sensor_size, compression)[1]
         except BaseException as error:
             self._abandon()
             if isinstance(error, ValueError):
@@ -217,9 +218,9 @@ def write_hdf5(
     try:
         with file:
             if layout == "dsec":
-                write_dsec(file, batches, sensor_size=size, compression=chosen, t_offset=t_offset)
+                write_dsec(h5py, file, batches, sensor_size=size, compression=chosen, t_offset=t_offset)
             else:
-                _write_recorders(file, batches, size, chosen)
+                _write_recorders(h5py, file, batches, size, chosen)
         draft.publish()
     except BaseException:
         draft.discard()
@@ -227,9 +228,9 @@ def write_hdf5(
 
 
 def _write_recorders(
-    file: Any, batches: Iterable[EventArray], size: tuple[int, int], compression: str | None
+    h5py: ModuleType, file: Any, batches: Iterable[EventArray], size: tuple[int, int], compression: str | None
 ) -> None:
-    group, events = _recorders_group(file, "events", size, compression)
+    group, events = _recorders_group(h5py, file, "events", size, compression)
     splitter = _core.EventSplitter()
     index: MillisecondIndex | None = MillisecondIndex(group, compression)
     start: int | None = None
@@ -257,12 +258,12 @@ def _write_recorders(
 
 
 def _recorders_group(
-    file: Any, group: str, size: tuple[int, int], compression: str | None
+    h5py: ModuleType, file: Any, group: str, size: tuple[int, int], compression: str | None
 ) -> tuple[Any, EventsGroup]:
     made = file.require_group(group)
     set_geometry(made, size)
     made.attrs["frames2py_format_version"] = np.int64(1)
-    return made, EventsGroup(made, compression)
+    return made, EventsGroup(h5py, made, compression)
 
 
 def _check_size(sensor_size: object) -> tuple[int, int]:
