@@ -1,4 +1,4 @@
-"""HDF5 files of events, written chunk by chunk under a hidden name and moved into place when they are complete."""
+"""HDF5 files of events, written under a hidden name and moved into place when they are complete."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ class Draft:
         """Move the file onto its target.
 
         Raises:
-            FileExistsError: a file has appeared there that must not be replaced. The draft is then left where it is, and
-                the message says where.
+            FileExistsError: a file has appeared there that must not be replaced. The draft is then left where
+                it is, and the message says where.
         """
         advice = f"a file appeared here meanwhile; what was written is in {self.path}"
         self._refuse_existing(advice)
@@ -102,8 +102,8 @@ class Draft:
 class _Column:
     """A dataset that is written a chunk at a time.
 
-    In h5py's lowest layer, and without an object of h5py's made per call: a Ctrl-C that Python handles just when such an
-    object dies is lost.
+    In h5py's lowest layer, and without an object of h5py's made per call: a Ctrl-C that Python handles just
+    when such an object dies is lost.
     """
 
     def __init__(self, h5py: ModuleType, dataset: Any) -> None:
@@ -131,10 +131,10 @@ class _Column:
 
 
 class EventsGroup:
-    """The datasets t, x, y and p of a group, filled in whole chunks, so that how events came in leaves no trace.
+    """The datasets t, x, y and p of a group, filled in whole chunks: how events came in leaves no trace.
 
-    What was appended stays, whatever interrupts: a chunk is forgotten when all of its four parts are written, and else
-    written again.
+    What was appended stays, whatever interrupts: a chunk is forgotten when all of its four parts are written,
+    and else written again.
     """
 
     def __init__(self, h5py: ModuleType, group: Any, compression: str | None, *, times: str = "<u8") -> None:
@@ -196,10 +196,10 @@ class EventsGroup:
 
 
 class MillisecondIndex:
-    """A dataset whose element k is the number of the first event, in file order, at ``start + 1000 * k`` µs or later.
+    """Element k is the number of the first event, in file order, at ``start + 1000 * k`` µs or later.
 
-    This is DSEC's ``ms_to_idx``, for times in any order: each element is as small as it can be. It ends with the
-    millisecond of the largest time.
+    This is DSEC's ``ms_to_idx``, for times in any order: each element is as small as it can be. It ends with
+    the millisecond of the largest time.
     """
 
     def __init__(self, group: Any, compression: str | None) -> None:
@@ -271,8 +271,8 @@ def write_dsec(
         if outside.any():
             row = int(np.argmax(outside))
             raise ValueError(
-                f"event {events.events + row}: t is {int(t[row])}; with t_offset={t_offset} DSEC's layout holds "
-                f"times from {t_offset} to {t_offset + (1 << 32) - 1}"
+                f"event {events.events + row}: t is {int(t[row])}; with t_offset={t_offset} "
+                f"DSEC's layout holds times from {t_offset} to {t_offset + (1 << 32) - 1}"
             )
         events.append((since.astype(np.uint32), x, y, p))
         index.append(since)
