@@ -1,4 +1,4 @@
-"""HDF5 files of events, written chunk by chunk under a hidden name and moved into place when they are complete."""
+"""HDF5 files of events, written under a hidden name and moved into place when they are complete."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ class Draft:
         """Move the file onto its target.
 
         Raises:
-            FileExistsError: a file has appeared there that must not be replaced. The draft is then left where it is, and
-                the message says where.
+            FileExistsError: a file has appeared there that must not be replaced. The draft is then left where
+                it is, and the message says where.
         """
         advice = f"a file appeared here meanwhile; what was written is in {self.path}"
         self._refuse_existing(advice)
@@ -99,17 +99,51 @@ class Draft:
             os.unlink(self.path)
 
 
-class EventsGroup:
-    """The datasets t, x, y and p of a group, filled in whole chunks, so that how events came in leaves no trace.
+class _Column:
+    """A dataset that is written a chunk at a time.
 
-    What was appended stays, whatever interrupts: a chunk is forgotten when all of its four parts are written, and else
-    written again.
+    In h5py's lowest layer, and without an object of h5py's made per call: a Ctrl-C that Python handles just
+    when such an object dies is lost.
     """
 
-    def __init__(self, group: Any, compression: str | None, *, times: str = "<u8") -> None:
-        self._datasets = [
-            group.create_dataset(
-                name, shape=(0,), maxshape=(None,), chunks=(CHUNK,), dtype=dtype, **_filters(compression)
+    def __init__(self, h5py: ModuleType, dataset: Any) -> None:
+        self._id = dataset.id
+        self._type = h5py.h5t.py_create(dataset.dtype)
+        self._chunk = h5py.h5s.create_simple((CHUNK,))
+        self._rest = h5py.h5s.create_simple((CHUNK,))
+        self._file = h5py.h5s.create_simple((0,), (h5py.h5s.UNLIMITED,))
+        self._unlimited = (h5py.h5s.UNLIMITED,)
+
+    def write(self, start: int, values: NDArray[Any]) -> None:
+        """Make the dataset end with these values, from row ``start`` on."""
+        end = (start + len(values),)
+        self._id.set_extent(end)
+        self._file.set_extent_simple(end, self._unlimited)
+        self._file.select_hyperslab((start,), values.shape)
+        memory = self._chunk
+        if len(values) != CHUNK:
+            memory = self._rest
+            memory.set_extent_simple(values.shape)
+        self._id.write(memory, self._file, values, self._type)
+
+    def cut(self, rows: int) -> None:
+        self._id.set_extent((rows,))
+
+
+class EventsGroup:
+    """The datasets t, x, y and p of a group, filled in whole chunks: how events came in leaves no trace.
+
+    What was appended stays, whatever interrupts: a chunk is forgotten when all of its four parts are written,
+    and else written again.
+    """
+
+    def __init__(self, h5py: ModuleType, group: Any, compression: str | None, *, times: str = "<u8") -> None:
+        self._columns = [
+            _Column(
+                h5py,
+                group.create_dataset(
+                    name, shape=(0,), maxshape=(None,), chunks=(CHUNK,), dtype=dtype, **_filters(compression)
+                ),
             )
             for name, dtype in zip(_NAMES, (times, "<u2", "<u2", "u1"), strict=True)
         ]
@@ -137,9 +171,8 @@ class EventsGroup:
         self.write_chunks()
         if self.events > self._written:
             self._write(self.events - self._written)
-        for dataset in self._datasets:
-            if dataset.shape[0] != self._written:
-                dataset.resize((self._written,))
+        for column in self._columns:
+            column.cut(self._written)
 
     def _write(self, rows: int) -> None:
         taken, missing, skip = 0, rows, self._skip
@@ -155,19 +188,18 @@ class EventsGroup:
             taken, skip = taken + 1, 0
             if not missing:
                 break
-        end = self._written + rows
-        for i, dataset in enumerate(self._datasets):
-            column = pieces[0][i] if len(pieces) == 1 else np.concatenate([piece[i] for piece in pieces])
-            dataset.resize((end,))
-            dataset[end - rows : end] = column
-        self._parts, self._skip, self._written = self._parts[taken:], skip, end
+        for i, column in enumerate(self._columns):
+            values = pieces[0][i] if len(pieces) == 1 else np.concatenate([piece[i] for piece in pieces])
+            column.write(self._written, values)
+        # Together, and last.
+        self._parts, self._skip, self._written = self._parts[taken:], skip, self._written + rows
 
 
 class MillisecondIndex:
-    """A dataset whose element k is the number of the first event, in file order, at ``start + 1000 * k`` µs or later.
+    """Element k is the number of the first event, in file order, at ``start + 1000 * k`` µs or later.
 
-    This is DSEC's ``ms_to_idx``, for times in any order: each element is as small as it can be. It ends with the
-    millisecond of the largest time.
+    This is DSEC's ``ms_to_idx``, for times in any order: each element is as small as it can be. It ends with
+    the millisecond of the largest time.
     """
 
     def __init__(self, group: Any, compression: str | None) -> None:
@@ -214,6 +246,7 @@ class MillisecondIndex:
 
 
 def write_dsec(
+    h5py: ModuleType,
     file: Any,
     batches: Iterable[EventArray],
     *,
@@ -224,7 +257,7 @@ def write_dsec(
     """Fill an open h5py file as DSEC's are: ``events/{t,x,y,p}``, ``t_offset``, ``ms_to_idx``."""
     group = file.create_group("events")
     set_geometry(group, sensor_size)
-    events = EventsGroup(group, compression, times="<u4")
+    events = EventsGroup(h5py, group, compression, times="<u4")
     index = MillisecondIndex(file, compression)
     splitter = _core.EventSplitter()
     for batch in batches:
@@ -238,8 +271,8 @@ def write_dsec(
         if outside.any():
             row = int(np.argmax(outside))
             raise ValueError(
-                f"event {events.events + row}: t is {int(t[row])}; with t_offset={t_offset} DSEC's layout holds "
-                f"times from {t_offset} to {t_offset + (1 << 32) - 1}"
+                f"event {events.events + row}: t is {int(t[row])}; with t_offset={t_offset} "
+                f"DSEC's layout holds times from {t_offset} to {t_offset + (1 << 32) - 1}"
             )
         events.append((since.astype(np.uint32), x, y, p))
         index.append(since)

@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterable
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,11 +45,11 @@ def open(  # noqa: A001 - as adapters' are called
 ) -> Recorder:
     """Start a recording.
 
-    The file holds, in ``group``, the 1-D datasets ``t`` (uint64, µs), ``x`` and ``y`` (uint16) and ``p`` (uint8), in
-    chunks of 65,536, and the group has the int64 attributes ``sensor_width``, ``sensor_height`` and
-    ``frames2py_format_version`` (1). Its bytes depend on the events and these arguments only, not on how the events
-    were cut into calls. ``frames2py.adapters.hdf5.open(path, group=group)`` reads it, and so does h5py by itself
-    (with ``import hdf5plugin`` for Blosc).
+    The file holds, in ``group``, the 1-D datasets ``t`` (uint64, µs), ``x`` and ``y`` (uint16) and ``p``
+    (uint8), in chunks of 65,536, and the group has the int64 attributes ``sensor_width``, ``sensor_height``
+    and ``frames2py_format_version`` (1). Its bytes depend on the events and these arguments only, not on how
+    the events were cut into calls. ``frames2py.adapters.hdf5.open(path, group=group)`` reads it, and so does
+    h5py by itself (with ``import hdf5plugin`` for Blosc).
 
     Events are written to a hidden file beside ``path``, which is moved there when the recorder is closed.
 
@@ -66,7 +67,8 @@ def open(  # noqa: A001 - as adapters' are called
         IsADirectoryError: ``path`` is a directory.
         OSError: the file cannot be made.
         TypeError: an argument of a wrong type.
-        ValueError: a ``sensor_size`` that is no size, a ``group`` that is no path, an unknown ``compression``.
+        ValueError: a ``sensor_size`` that is no size, a ``group`` that is no path, an unknown
+            ``compression``.
     """
     return Recorder(
         os.fsdecode(path),
@@ -80,8 +82,8 @@ def open(  # noqa: A001 - as adapters' are called
 class Recorder:
     """A recording under way; made by :func:`open`. Threads may share it: each call is recorded whole.
 
-    As a context manager it is closed when the block ends, also by an exception: the file then holds what was written up
-    to there.
+    As a context manager it is closed when the block ends, also by an exception: the file then holds what was
+    written up to there.
     """
 
     __slots__ = ("__weakref__", "_closed", "_draft", "_events", "_file", "_lock", "_splitter")
@@ -102,7 +104,7 @@ class Recorder:
         self._draft = Draft(path, overwrite=overwrite)
         self._file = create(h5py, self._draft)
         try:
-            self._events = _recorders_group(self._file, group, sensor_size, compression)[1]
+            self._events = _recorders_group(h5py, self._file, group, sensor_size, compression)[1]
         except BaseException as error:
             self._abandon()
             if isinstance(error, ValueError):
@@ -134,8 +136,8 @@ class Recorder:
         """Finish the file and move it to its place. Closing again does nothing.
 
         Raises:
-            FileExistsError: a file has appeared there, and ``overwrite`` is false. It stays as it is, and the recording
-                stays under its hidden name, which the message tells.
+            FileExistsError: a file has appeared there, and ``overwrite`` is false. It stays as it is, and the
+                recording stays under its hidden name, which the message tells.
             OSError: the file cannot be finished. The hidden file is removed, and what was at its place stays.
         """
         with self._lock:
@@ -191,11 +193,12 @@ def write_hdf5(
         path: the file.
         batches: arrays of events, written in order.
         sensor_size: ``(width, height)`` in pixels, stated in attributes.
-        layout: ``"recorder"``: as :func:`open` makes it, and beside the columns ``ms_to_idx``, whose attribute
-            ``t_offset`` is the time of the first event: element k is the number of the first event, in file order,
-            whose time is ``t_offset + 1000 * k`` µs or later. Recordings that span more than a day go without.
-            ``"dsec"``: as the DSEC dataset has it (https://dsec.ifi.uzh.ch/data-format/): ``events/{t,x,y,p}`` with
-            times as uint32 from ``/t_offset`` on, and ``/ms_to_idx`` in the same sense as above.
+        layout: ``"recorder"``: as :func:`open` makes it, and beside the columns ``ms_to_idx``, whose
+            attribute ``t_offset`` is the time of the first event: element k is the number of the first event,
+            in file order, whose time is ``t_offset + 1000 * k`` µs or later. Recordings that span more than a
+            day go without. ``"dsec"``: as the DSEC dataset has it (https://dsec.ifi.uzh.ch/data-format/):
+            ``events/{t,x,y,p}`` with times as uint32 from ``/t_offset`` on, and ``/ms_to_idx`` in the same
+            sense as above.
         compression: as for :func:`open`.
         overwrite: whether a file at ``path`` may be replaced.
         t_offset: in DSEC's layout, what times are counted from; ``None`` is the first event's time.
@@ -204,8 +207,8 @@ def write_hdf5(
         ImportError: h5py or hdf5plugin is not installed.
         FileExistsError: a file is there, and ``overwrite`` is false; looked at before and after writing.
         TypeError: an array that is no array of events; an argument of a wrong type.
-        ValueError: a time of 2**63 or more, or one that DSEC's layout does not hold: below ``t_offset``, or 2**32 µs
-            (71 minutes) or more after it; an unknown ``layout`` or ``compression``.
+        ValueError: a time of 2**63 or more, or one that DSEC's layout does not hold: below ``t_offset``, or
+            2**32 µs (71 minutes) or more after it; an unknown ``layout`` or ``compression``.
         OSError: the file cannot be written.
     """
     size, flag, chosen = _check_size(sensor_size), _check_flag(overwrite), check_compression(compression)
@@ -217,9 +220,9 @@ def write_hdf5(
     try:
         with file:
             if layout == "dsec":
-                write_dsec(file, batches, sensor_size=size, compression=chosen, t_offset=t_offset)
+                write_dsec(h5py, file, batches, sensor_size=size, compression=chosen, t_offset=t_offset)
             else:
-                _write_recorders(file, batches, size, chosen)
+                _write_recorders(h5py, file, batches, size, chosen)
         draft.publish()
     except BaseException:
         draft.discard()
@@ -227,9 +230,9 @@ def write_hdf5(
 
 
 def _write_recorders(
-    file: Any, batches: Iterable[EventArray], size: tuple[int, int], compression: str | None
+    h5py: ModuleType, file: Any, batches: Iterable[EventArray], size: tuple[int, int], compression: str | None
 ) -> None:
-    group, events = _recorders_group(file, "events", size, compression)
+    group, events = _recorders_group(h5py, file, "events", size, compression)
     splitter = _core.EventSplitter()
     index: MillisecondIndex | None = MillisecondIndex(group, compression)
     start: int | None = None
@@ -257,12 +260,12 @@ def _write_recorders(
 
 
 def _recorders_group(
-    file: Any, group: str, size: tuple[int, int], compression: str | None
+    h5py: ModuleType, file: Any, group: str, size: tuple[int, int], compression: str | None
 ) -> tuple[Any, EventsGroup]:
     made = file.require_group(group)
     set_geometry(made, size)
     made.attrs["frames2py_format_version"] = np.int64(1)
-    return made, EventsGroup(made, compression)
+    return made, EventsGroup(h5py, made, compression)
 
 
 def _check_size(sensor_size: object) -> tuple[int, int]:

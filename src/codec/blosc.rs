@@ -1,10 +1,10 @@
 //! Chunks compressed by Blosc (version 1), the usual filter of event datasets in HDF5.
 //!
 //! A chunk is a header of 16 bytes, the places of its blocks, and the blocks
-//! (<https://github.com/Blosc/c-blosc/blob/main/README_CHUNK_FORMAT.rst>). A block is compressed whole, or in as many
-//! streams as an element has bytes, each behind its length; its bytes are shuffled: first all first bytes of elements, then
-//! all second ones, and so on. LZ4 and Zstd are read here, with byte shuffle or none. What is anything else, or not quite
-//! as it should be, is left to Blosc itself.
+//! (<https://github.com/Blosc/c-blosc/blob/main/README_CHUNK_FORMAT.rst>). A block is compressed whole, or in
+//! as many streams as an element has bytes, each behind its length; its bytes are shuffled: first all first
+//! bytes of elements, then all second ones, and so on. LZ4 and Zstd are read here, with byte shuffle or none.
+//! What is anything else, or not quite as it should be, is left to Blosc itself.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -44,8 +44,8 @@ fn u32_at(bytes: &[u8], place: usize) -> Option<usize> {
     usize::try_from(u32::from_le_bytes(*bytes)).ok()
 }
 
-/// Decompresses a chunk that fills `out` exactly. `None` if it does not, or if it is one for Blosc itself; `out` is then
-/// not to be used.
+/// Decompresses a chunk that fills `out` exactly. `None` if it does not, or if it is one for Blosc itself;
+/// `out` is then not to be used.
 pub fn decompress(chunk: &[u8], out: &mut [u8], scratch: &mut Scratch) -> Option<()> {
     let [version, _, flags, size, ..] = *chunk.first_chunk::<HEADER>()?;
     let (bytes, block, all) = (u32_at(chunk, 4)?, u32_at(chunk, 8)?, u32_at(chunk, 12)?);

@@ -3,21 +3,22 @@
 //! A chunk holds at most 65,535 events, column by column, little-endian
 //! (<https://github.com/prophesee-ai/hdf5_ecf>, HDF5 filter 0x8ECF):
 //!
-//! - a header of 32 bits: the number of events shifted left by 2; bit 1 set if y, x and p are packed together, bit 0 if
-//!   (else) x and p are;
-//! - times: the first one in 64 bits, then runs. A byte with a high nibble below 15 is a run: time goes on by the high
-//!   nibble, and the low nibble counts the events there; 15 says that the count is in the next 16 bits. Bytes with a
-//!   high nibble of 15 hold 4 bits each, lowest first, of a step by which time goes on before the next run;
+//! - a header of 32 bits: the number of events shifted left by 2; bit 1 set if y, x and p are packed
+//!   together, bit 0 if (else) x and p are;
+//! - times: the first one in 64 bits, then runs. A byte with a high nibble below 15 is a run: time goes on by
+//!   the high nibble, and the low nibble counts the events there; 15 says that the count is in the next 16
+//!   bits. Bytes with a high nibble of 15 hold 4 bits each, lowest first, of a step by which time goes on
+//!   before the next run;
 //! - y, unless packed: 11 bits and a count of 5; a count of 31 says that it is in the next 16 bits;
-//! - x, unless packed: 11 bits and a mask of 5: whether events follow at x + 1 (bit 4) to x + 5 (bit 0). Bits that go
-//!   beyond the last event mean nothing;
+//! - x, unless packed: 11 bits and a mask of 5: whether events follow at x + 1 (bit 4) to x + 5 (bit 0). Bits
+//!   that go beyond the last event mean nothing;
 //! - p, unless packed: one bit and a count of 7; a count of 127 says that it is in the next 16 bits;
 //! - x and p packed: `x << 1 | p` in 12 bits, four events in three 16-bit words;
-//! - y, x and p packed: `y << 12 | x << 1 | p` in 24 bits (bit 23 unused by sensors of up to 2048 rows), four events in
-//!   three 32-bit words.
+//! - y, x and p packed: `y << 12 | x << 1 | p` in 24 bits (bit 23 unused by sensors of up to 2048 rows), four
+//!   events in three 32-bit words.
 //!
-//! Time is added up modulo 2^64, which is how a step back is written here: exactly, and as Prophesee's decoder reads it
-//! (its encoder would flatten it).
+//! Time is added up modulo 2^64, which is how a step back is written here: exactly, and as Prophesee's
+//! decoder reads it (its encoder would flatten it).
 
 use super::{Error, Event, Record, unencodable};
 
@@ -70,8 +71,8 @@ fn malformed(reason: impl std::fmt::Display) -> Error {
 /// Decodes one chunk and appends its events to `out`. Bytes after the last event mean nothing.
 ///
 /// # Errors
-/// [`Error::Malformed`]: the chunk is no ECF, or states more than it holds, or a time is 2^63 or more. `out` is then as
-/// it was.
+/// [`Error::Malformed`]: the chunk is no ECF, or states more than it holds, or a time is 2^63 or more. `out`
+/// is then as it was.
 pub fn decode(chunk: &[u8], out: &mut Vec<Record>) -> Result<(), Error> {
     let mut bytes = Bytes(chunk);
     let head = u32::from_le_bytes(bytes.take("header")?);
@@ -209,8 +210,8 @@ pub enum Packing {
 /// Encodes up to [`MAX_EVENTS`] events as one chunk, appended to `out`, in the packing that is smallest.
 ///
 /// # Errors
-/// [`Error::Unencodable`] for the first event with x or y above 2047 or p above 1, or for one too many; `out` is then as
-/// it was.
+/// [`Error::Unencodable`] for the first event with x or y above 2047 or p above 1, or for one too many; `out`
+/// is then as it was.
 pub fn encode(events: &[Record], out: &mut Vec<u8>) -> Result<(), Error> {
     let start = out.len();
     let mut best: Option<Vec<u8>> = None;
@@ -345,7 +346,8 @@ mod tests {
         events.iter().map(|&(t, x, y, p)| Event { t, x, y, p }.to_record()).collect()
     }
 
-    /// The columns apart: 3 events at 1000, one at 1002; rows 5, 5, 5, 6; columns 10, 11, 15, 3; p 1, 0, 0, 0.
+    /// The columns apart: 3 events at 1000, one at 1002; rows 5, 5, 5, 6; columns 10, 11, 15, 3; p 1, 0, 0,
+    /// 0.
     const APART: [u8; 24] = [
         4 << 2,
         0,
@@ -482,7 +484,11 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_do_harm(mut chunk in prop::collection::vec(any::<u8>(), 0..300), events in 0u32..300, flags in 0u32..4) {
+        fn no_bytes_do_harm(
+            mut chunk in prop::collection::vec(any::<u8>(), 0..300),
+            events in 0u32..300,
+            flags in 0u32..4,
+        ) {
             let mut out = Vec::new();
             let _ = decode(&chunk, &mut out);
             prop_assert!(out.len() <= MAX_EVENTS);

@@ -1,4 +1,5 @@
-//! HDF5 for Python, of which h5py reads and writes the files: columns to events, events to columns, and the codec ECF.
+//! HDF5 for Python, of which h5py reads and writes the files: columns to events, events to columns, and the
+//! codec ECF.
 
 use std::ops::Range;
 
@@ -53,10 +54,15 @@ macro_rules! columns {
                 }
             }
 
-            /// Copies `range` to the front of `to`. `cast` narrows a value and says whether that changed it. Returns the
-            /// first row where it did.
+            /// Copies `range` to the front of `to`. `cast` narrows a value and says whether that changed it.
+            /// Returns the first row where it did.
             #[inline(always)]
-            fn copy<T>(self, range: Range<usize>, to: &mut [T], cast: impl Fn(i128) -> (T, bool)) -> Option<usize> {
+            fn copy<T>(
+                self,
+                range: Range<usize>,
+                to: &mut [T],
+                cast: impl Fn(i128) -> (T, bool),
+            ) -> Option<usize> {
                 match self {
                     $(Self::$name(values) => {
                         let mut bad = false;
@@ -81,12 +87,12 @@ columns!(U8 u8, I8 i8, U16 u16, I16 i16, U32 u32, I32 i32, U64 u64, I64 i64);
 /// The number of a column, a row of it, and what it holds there.
 type Fault = (usize, usize, i128);
 
-/// Packs four columns of one length into events, 13 bytes each: `t + t_offset` in `[0, 2**63)`, `x` and `y` in
-/// `[0, 65535]`, `p` in `[0, 255]`.
+/// Packs four columns of one length into events, 13 bytes each: `t + t_offset` in `[0, 2**63)`, `x` and `y`
+/// in `[0, 65535]`, `p` in `[0, 255]`.
 ///
-/// Returns the events before the first row that holds something else; of them, how many have a time below that of the one
-/// before (of the first, `previous`), and the row of the first such; and where there is a fault, the number of its (first)
-/// column, its row, and the value without the offset.
+/// Returns the events before the first row that holds something else; of them, how many have a time below
+/// that of the one before (of the first, `previous`), and the row of the first such; and where there is a
+/// fault, the number of its (first) column, its row, and the value without the offset.
 #[pyfunction]
 #[allow(clippy::type_complexity)]
 pub fn pack_columns<'py>(
@@ -243,8 +249,9 @@ impl EventSplitter {
     }
 }
 
-/// Decompresses the chunks of columns, which Blosc compressed: of each column, the bytes of an element and its chunks in
-/// order, `rows` elements each. Returns the columns' bytes, or `None` if a chunk is one for Blosc itself.
+/// Decompresses the chunks of columns, which Blosc compressed: of each column, the bytes of an element and
+/// its chunks in order, `rows` elements each. Returns the columns' bytes, or `None` if a chunk is one for
+/// Blosc itself.
 #[pyfunction]
 #[allow(clippy::type_complexity)]
 pub fn decompress_blosc<'py>(

@@ -16,8 +16,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
-# Pages whose blocks need more than the package: a suite of their own runs them.
-NEEDS = {"pytorch.md": "torch"}
+# Pages whose blocks need more than the package. A suite of its own runs PyTorch's.
+NEEDS = {"pytorch.md": "torch", "hdf5.md": "h5py", "recorder.md": "h5py"}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 
 

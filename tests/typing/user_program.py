@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import struct
 import tempfile
 import threading
@@ -34,8 +35,9 @@ from frames2py import (
     VoxelGrid,
     kernels,
     publish,
+    recorder,
 )
-from frames2py.adapters import dat, es, evt, npy, text
+from frames2py.adapters import dat, es, evt, hdf5, npy, text
 from frames2py.kernels import Kernel
 from frames2py.publish import ImmutablePublisher, Snapshot, SnapshotPublisher
 
@@ -135,8 +137,27 @@ def play_something() -> None:
         assert set(counts) == set(report.word_bytes)
 
 
+def record_something(events: NDArray[np.void]) -> None:
+    if importlib.util.find_spec("h5py") is None:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "live.h5"
+        with recorder.open(
+            path, sensor_size=(4, 3), group="a", compression=None, overwrite=True
+        ) as recording:
+            recording.write(events)
+        kept: recorder.Recorder = recording
+        kept.close()
+        with hdf5.open(path, group="a", t_offset=5) as reader, hdf5.open_any(path, strict=True) as other:
+            size: tuple[int, int] | None = reader.sensor_size
+            assert size == other.sensor_size == (4, 3)
+            assert sum(len(batch) for batch in reader) == len(events)
+        recorder.write_hdf5(path, [events], sensor_size=(4, 3), layout="dsec", overwrite=True)
+
+
 def main() -> None:
     events: NDArray[np.void] = np.zeros(5, dtype=EVENT_DTYPE)
+    record_something(events)
     for kernel in all_kernels():
         engine = Engine((4, 3), kernel, snapshot_interval_ms=0, pool_frames=4, guard=False)
         seen: list[Snapshot | None] = []

@@ -47,13 +47,13 @@ def open(  # noqa: A001 - every adapter's function has this name
 
     Args:
         path: the file.
-        group: the group that holds the datasets, as ``"events"``. They are 1-D, of one length, and of any integer
-            type; ``p`` may also be bool. Values are copied exactly or refused.
-        t_offset: what is added to every time, in µs: an int, or the path of a scalar integer dataset in the file, as
-            ``"/t_offset"`` in DSEC's. Nothing is added unless this is passed.
-        sensor_size: ``(width, height)`` in pixels. Where the group states a geometry (its attributes ``sensor_width``
-            and ``sensor_height``, as :mod:`frames2py.recorder` writes them), it must be the same. Else it only
-            becomes the reader's ``sensor_size``.
+        group: the group that holds the datasets, as ``"events"``. They are 1-D, of one length, and of any
+            integer type; ``p`` may also be bool. Values are copied exactly or refused.
+        t_offset: what is added to every time, in µs: an int, or the path of a scalar integer dataset in the
+            file, as ``"/t_offset"`` in DSEC's. Nothing is added unless this is passed.
+        sensor_size: ``(width, height)`` in pixels. Where the group states a geometry (its attributes
+            ``sensor_width`` and ``sensor_height``, as :mod:`frames2py.recorder` writes them), it must be the
+            same. Else it only becomes the reader's ``sensor_size``.
         batch_size: events per yielded array, all but the last; ``None`` leaves it to the reader.
 
     Returns:
@@ -63,10 +63,11 @@ def open(  # noqa: A001 - every adapter's function has this name
         ImportError: h5py or hdf5plugin is not installed.
         FileNotFoundError, IsADirectoryError, OSError: the file cannot be opened.
         TypeError: an argument of a wrong type.
-        ValueError: no HDF5 file; no such group or no such datasets in it; a format version that is not 1; another
-            ``sensor_size`` than the group's; ``batch_size`` below 1. Also by iteration: a value outside its range
-            (``t + t_offset`` in ``[0, 2**63)``, ``x`` and ``y`` in ``[0, 65535]``, ``p`` in ``[0, 255]``), by its
-            row; a filter that is missing; data that is corrupt. The events before have been yielded by then.
+        ValueError: no HDF5 file; no such group or no such datasets in it; a format version that is not 1;
+            another ``sensor_size`` than the group's; ``batch_size`` below 1. Also by iteration: a value
+            outside its range (``t + t_offset`` in ``[0, 2**63)``, ``x`` and ``y`` in ``[0, 65535]``, ``p`` in
+            ``[0, 255]``), by its row; a filter that is missing; data that is corrupt. The events before have
+            been yielded by then.
     """
     limit = check_batch_size(batch_size)
     given = None if sensor_size is None else check_sensor_size(sensor_size)
@@ -96,13 +97,13 @@ def open_any(
 
     Recognised are:
 
-    - Prophesee's files: the table ``/CD/events``, in the codec ECF, which is decoded here, without a plugin for it. The
-      geometry is in the file's attribute ``geometry``; triggers are in ``/EXT_TRIGGER/events``.
-    - groups of four datasets ``t``, ``x``, ``y`` and ``p``, wherever in the file, if there is one only or if ``group``
-      names it: DSEC's ``events`` (the scalar ``/t_offset`` beside it is added), M3ED's ``prophesee/left`` (the
-      geometry is in ``calib/resolution``), a recorder's, anybody's.
-    - one table of events: a 1-D dataset with fields ``t``, ``x``, ``y``, ``p``, or a 2-D one with these four columns,
-      of integers or of floats that are all whole.
+    - Prophesee's files: the table ``/CD/events``, in the codec ECF, which is decoded here, without a plugin
+      for it. The geometry is in the file's attribute ``geometry``; triggers are in ``/EXT_TRIGGER/events``.
+    - groups of four datasets ``t``, ``x``, ``y`` and ``p``, wherever in the file, if there is one only or if
+      ``group`` names it: DSEC's ``events`` (the scalar ``/t_offset`` beside it is added), M3ED's
+      ``prophesee/left`` (the geometry is in ``calib/resolution``), a recorder's, anybody's.
+    - one table of events: a 1-D dataset with fields ``t``, ``x``, ``y``, ``p``, or a 2-D one with these four
+      columns, of integers or of floats that are all whole.
 
     Args:
         path: the file.
@@ -111,8 +112,8 @@ def open_any(
         sensor_size: ``(width, height)`` in pixels; must be the same as in the file where that states one.
         batch_size: events per yielded array, all but the last; ``None`` leaves it to the reader.
         strict: also stop with an error at the first event whose time is below that of the event before it.
-        triggers: collect external triggers, for ``take_triggers()``. They are stored apart from events, so the first
-            call returns them all.
+        triggers: collect external triggers, for ``take_triggers()``. They are stored apart from events, so
+            the first call returns them all.
 
     Returns:
         A :class:`~frames2py.adapters.Reader`, whose ``format`` says which layout was found.
@@ -154,7 +155,7 @@ def _check_offset(t_offset: object) -> int | str | None:
     return operator.index(t_offset)
 
 
-# What is in a file -------------------------------------------------------------------------------------------------
+# What is in a file
 
 
 class _Data:
@@ -328,8 +329,8 @@ def _layout(file: File, group: str | None) -> _Found:
             places = groups or tables
             if not places:
                 raise ValueError(
-                    "no events found in the HDF5 file: neither a group with the datasets t, x, y and p, nor a table "
-                    "of them"
+                    "no events found in the HDF5 file: neither a group with the datasets t, x, y and p, "
+                    "nor a table of them"
                 )
             if len(places) > 1:
                 raise ValueError(
@@ -345,7 +346,7 @@ def _layout(file: File, group: str | None) -> _Found:
 
 
 def _search(file: File) -> tuple[list[str], list[str]]:
-    """The groups of t, x, y and p, and the tables of events, in alphabetical order. Links are not followed."""
+    """The groups of t, x, y and p, and the tables of events, by name. Links are not followed."""
     h5py: ModuleType = file.h5py
     groups, tables = [], []
     seen, left = 0, [("/", 0)]
@@ -357,7 +358,7 @@ def _search(file: File) -> tuple[list[str], list[str]]:
             seen += 1
             if seen > _MAX_OBJECTS:
                 raise ValueError(
-                    f"the HDF5 file holds more than {_MAX_OBJECTS} objects; pass group= to say where events are"
+                    f"the HDF5 file holds more than {_MAX_OBJECTS} objects; pass group= for the events"
                 )
             if group.links.get_info(raw).type != h5py.h5l.TYPE_HARD:
                 continue
@@ -411,8 +412,8 @@ def _table_at(file: File, path: str, dataset: Any) -> _Found:
     """A table of events, checked."""
     if not _is_table(file, dataset):
         raise ValueError(
-            f"dataset {path!r} is no table of events: those are 1-D with fields t, x, y and p, or 2-D with four "
-            f"columns; got shape {dataset.shape} of {dataset.dtype}"
+            f"dataset {path!r} is no table of events: those are 1-D with fields t, x, y and p, or 2-D "
+            f"with four columns; got shape {dataset.shape} of {dataset.dtype}"
         )
     table = _Data(file, dataset, path)
     dtype = table.dtype
@@ -450,7 +451,7 @@ def _prophesee(file: File) -> _Found | None:
     )
 
 
-# Reading -----------------------------------------------------------------------------------------------------------
+# Reading
 
 
 def _reader(
@@ -584,7 +585,7 @@ class _Rows:
         return self._pack(start, columns)
 
     def _decompressed(self, start: int, rows: int) -> list[NDArray[Any]] | None:
-        """Columns that Blosc compressed, decompressed here, on several threads; None if that is for HDF5 to do."""
+        """Columns that Blosc compressed, decompressed here, on several threads; None: HDF5 is to do it."""
         datasets = self._found.datasets
         chunk = datasets[0].chunk
         if not self._blosc or start % chunk:
