@@ -18,6 +18,7 @@ __all__ = [
     "Accumulator",
     "Alarm",
     "Engine",
+    "EventSplitter",
     "FileEncoder",
     "FileReader",
     "KernelState",
@@ -26,10 +27,13 @@ __all__ = [
     "WritableFrame",
     "__version__",
     "debug_build",
+    "decode_ecf",
+    "decompress_blosc",
     "encode_png",
     "listeners",
     "new_frame",
     "newer",
+    "pack_columns",
     "wait_arguments",
 ]
 
@@ -85,6 +89,19 @@ class Engine:
     def stats(self) -> EngineStats: ...
     @property
     def memory(self) -> EngineMemory: ...
+
+@final
+class EventSplitter:
+    def __new__(cls) -> EventSplitter: ...
+    def split(
+        self, events: EventArray
+    ) -> tuple[
+        np.ndarray[tuple[int], np.dtype[np.uint64]],
+        np.ndarray[tuple[int], np.dtype[np.uint16]],
+        np.ndarray[tuple[int], np.dtype[np.uint16]],
+        np.ndarray[tuple[int], np.dtype[np.uint8]],
+    ]: ...
+    def ecf(self, events: EventArray) -> bytes: ...
 
 @final
 class FileEncoder:
@@ -193,9 +210,21 @@ class WritableFrame:
     def array(self, writeable: bool) -> NDArray[Any]: ...
 
 def new_frame(shape: tuple[int, ...], dtype: np.dtype[Any]) -> WritableFrame: ...
+def pack_columns(
+    t: NDArray[np.integer[Any]],
+    x: NDArray[np.integer[Any]],
+    y: NDArray[np.integer[Any]],
+    p: NDArray[np.integer[Any]],
+    t_offset: int,
+    previous: int,
+) -> tuple[np.ndarray[tuple[int], np.dtype[np.uint8]], int, int | None, tuple[int, int, int] | None]: ...
 def wait_arguments(
     engine: Engine, sequence: int | None, timeout: float | None
 ) -> tuple[int, float | None]: ...
 def newer(engine: Engine, sequence: int) -> Snapshot | None: ...
 def listeners(engine: Engine, make: Callable[[], _T]) -> _T: ...
+def decode_ecf(chunk: bytes) -> np.ndarray[tuple[int], np.dtype[np.uint8]]: ...
+def decompress_blosc(
+    columns: list[tuple[int, list[bytes]]], rows: int
+) -> list[np.ndarray[tuple[int], np.dtype[np.uint8]]] | None: ...
 def encode_png(rgb: NDArray[np.uint8]) -> bytes: ...

@@ -16,18 +16,18 @@ pub enum Family {
     Dat,
     /// Prophesee RAW: EVT 2.0, 2.1 and 3.0.
     Evt,
+    /// A table in text. Looked at last, as it has no mark of its own.
+    Text,
     /// AEDAT 4.0.
     Aedat4,
     /// AEDAT 3.1 and 2.0; older and other ones are told apart and refused.
     Aedat,
-    /// A table in text. Looked at last, as it has no mark of its own.
-    Text,
 }
 
 impl Family {
     /// Every family, in the order they are tried.
     pub const ALL: [Family; 6] =
-        [Family::Es, Family::Dat, Family::Aedat4, Family::Aedat, Family::Evt, Family::Text];
+        [Family::Aedat4, Family::Aedat, Family::Es, Family::Dat, Family::Evt, Family::Text];
 
     /// How people call its files.
     pub fn name(self) -> &'static str {
@@ -35,9 +35,9 @@ impl Family {
             Family::Es => "Event Stream",
             Family::Dat => "Prophesee DAT",
             Family::Evt => "Prophesee RAW",
+            Family::Text => "text",
             Family::Aedat4 => "AEDAT 4.0",
             Family::Aedat => "AEDAT 3.1 or 2.0",
-            Family::Text => "text",
         }
     }
 
@@ -48,10 +48,10 @@ impl Family {
             Family::Dat => dat::starts(bytes, at_end),
             // What else starts with a percent sign is looked at before.
             Family::Evt => prefix(b"%", bytes, at_end),
+            Family::Text => text::starts(bytes, at_end),
             Family::Aedat4 => prefix(aedat4::MAGIC, bytes, at_end),
             // AEDAT 4.0 is looked at before.
             Family::Aedat => prefix(AEDAT, bytes, at_end),
-            Family::Text => text::starts(bytes, at_end),
         }
     }
 
@@ -61,9 +61,9 @@ impl Family {
             Family::Es => es::head(bytes, at_end),
             Family::Dat => dat::head(bytes, at_end),
             Family::Evt => header::head(bytes, at_end, options),
+            Family::Text => text::head(bytes, at_end, options),
             Family::Aedat4 => aedat4::head(bytes, at_end, options),
             Family::Aedat => aedat(bytes, at_end, options),
-            Family::Text => text::head(bytes, at_end, options),
         }
     }
 }

@@ -7,8 +7,10 @@
 mod aedat2;
 mod aedat3;
 mod aedat4;
+pub mod blosc;
 mod buffer;
 mod dat;
+pub mod ecf;
 mod encode;
 mod es;
 mod evt2;
@@ -25,13 +27,12 @@ mod recording;
 mod report;
 mod simd;
 mod stream;
+mod text;
 mod xml;
 
 pub use aedat2::Aedat2Decoder;
 pub use aedat3::Aedat3Decoder;
 pub use aedat4::{Aedat4Decoder, Aedat4Encoder, Compression};
-mod text;
-
 pub use buffer::EventBuffer;
 pub use dat::{DatDecoder, DatEncoder};
 pub use encode::{Encoder, Patch, WRITTEN, encoder, unencodable};

@@ -10,6 +10,7 @@ mod codec;
 mod convert;
 mod custom;
 mod engine;
+mod hdf;
 mod image;
 mod input;
 mod kernel;
@@ -67,6 +68,8 @@ mod _core {
     use super::convert::convert_events;
     #[pymodule_export]
     use super::engine::Engine;
+    #[pymodule_export]
+    use super::hdf::{EventSplitter, decode_ecf, decompress_blosc, pack_columns};
     #[pymodule_export]
     use super::image::encode_png;
     #[pymodule_export]

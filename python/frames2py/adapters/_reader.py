@@ -244,9 +244,9 @@ class Reader:
         self.close()
 
     def __repr__(self) -> str:
+        sensor = "" if self._sensor_size is None else ", sensor {}x{}".format(*self._sensor_size)
         state = "closed" if self._closed else "open"
-        sensor = "unknown" if self._sensor_size is None else "{}x{}".format(*self._sensor_size)
-        return f"<{state} reader of {self._format}, sensor {sensor}>"
+        return f"<{state} reader of {self._format}{sensor}>"
 
     def _check_open(self) -> None:
         if self._closed:
@@ -314,9 +314,12 @@ class BatchSource:
                     self._count += len(batch)
             if not self._parts:
                 failure, self._error = self._error, None
-                if failure is not None:
+                if failure is None:
+                    return None
+                try:
                     raise failure
-                return None
+                finally:
+                    del failure  # else it holds this frame, and this frame it
             if limit is None:
                 part = self._parts.pop(0)
                 self._count -= len(part)
