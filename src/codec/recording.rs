@@ -74,11 +74,15 @@ impl<R: Read> Recording<R> {
             fill = self.stream.fill(batch, target, 1);
         }
         if let Some(t) = self.skip {
-            let first = batch.iter().position(|record| Event::from_record(record).t >= t);
+            let (first, count) =
+                (batch.iter().position(|record| Event::from_record(record).t >= t), batch.len());
             batch.drain(..first.unwrap_or(batch.len()));
             self.skip = self.skip.filter(|_| first.is_none());
-            if matches!(fill, Ok(Fill::Full)) {
-                return Ok(if first.is_some() && limit.is_none() { More::Batch } else { More::NotYet });
+            match fill {
+                Ok(Fill::Full) if first.is_none() || limit.is_some() => return Ok(More::NotYet),
+                // The end, or the error before it, is told to whoever asks with an empty batch.
+                Ok(Fill::End) if first.is_none() && count > 0 => return Ok(More::NotYet),
+                _ => {}
             }
         }
         match fill {

@@ -76,7 +76,11 @@ def test_a_bar_is_shown_on_a_terminal_only(cli, scene):
     os.mkfifo(cli.folder / "pipe")
     process = subprocess.Popen(
         [sys.executable, "-m", "frames2py", "convert", "pipe", "out.csv"],
-        cwd=cli.folder, env=cli.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=slave,
+        cwd=cli.folder,
+        env=cli.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=slave,
     )
     os.close(slave)
     recording = (cli.folder / "in.raw").read_bytes()

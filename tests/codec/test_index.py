@@ -164,12 +164,16 @@ def test_a_playback_starts_where_the_reader_is(path):
 
 
 def test_a_report_and_strictness_begin_at_the_seek(path):
+    path.write_bytes(recording([*range(0, 20_000), *range(19_000, 30_000)], each=20))
     with evt.open(path, strict=True) as reader:
         reader.seek(0)
         with pytest.raises(ValueError, match="below that of the event before it, at byte"):
             list(reader)
-        reader.seek(38_300)
-        next(iter(reader))
+        # Behind the step back there is no fault.
+        reader.seek(25_000 * 64)
+        assert len(rest(reader)) == 5_000 * 20
+        assert reader.report.backward_steps == 0
+        assert 5_000 * 20 <= reader.report.events < 31_000 * 20 - 20_000 * 20
 
 
 def test_what_cannot_be_sought(path, tmp_path):

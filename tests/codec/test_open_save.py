@@ -18,8 +18,13 @@ from frames2py import EVENT_DTYPE
 from frames2py._recordings import FORMATS
 
 SIZE = (640, 480)
-HDF5 = [pytest.param(name, marks=pytest.mark.skipif(
-    importlib.util.find_spec("h5py") is None, reason="h5py is not installed")) for name in ("hdf5", "dsec")]
+HDF5 = [
+    pytest.param(
+        name,
+        marks=pytest.mark.skipif(importlib.util.find_spec("h5py") is None, reason="h5py is not installed"),
+    )
+    for name in ("hdf5", "dsec")
+]
 NOT_HDF5 = [name for name in FORMATS if name not in ("hdf5", "dsec")]
 ALL = [*NOT_HDF5, *HDF5]
 
@@ -73,18 +78,31 @@ def test_how_events_are_cut_into_batches_changes_nothing_that_is_read(tmp_path, 
 @pytest.mark.parametrize("name", NOT_HDF5)
 def test_other_layouts_of_records_are_saved_too(tmp_path, name):
     events = some_events(100)
-    wide = np.zeros(100, np.dtype(
-        {"names": ["p", "weight", "y", "x", "t"], "formats": ["u1", "f4", "<u2", "<u2", "<u8"]}, align=True))
+    wide = np.zeros(
+        100,
+        np.dtype(
+            {"names": ["p", "weight", "y", "x", "t"], "formats": ["u1", "f4", "<u2", "<u2", "<u8"]},
+            align=True,
+        ),
+    )
     for field in EVENT_DTYPE.names:
         wide[field] = events[field]
     frames2py.save(tmp_path / "a", wide, sensor_size=SIZE, format=name)
     assert read(tmp_path / "a", **options_for(name)).tobytes() == events.tobytes()
 
 
-@pytest.mark.parametrize(("suffix", "found"), [
-    (".raw", "EVT 3.0"), (".dat", "DAT"), (".aedat4", "AEDAT 4.0"), (".es", "Event Stream"), (".npz", "NPZ"),
-    (".csv", "text"), (".TXT", "text"),
-])
+@pytest.mark.parametrize(
+    ("suffix", "found"),
+    [
+        (".raw", "EVT 3.0"),
+        (".dat", "DAT"),
+        (".aedat4", "AEDAT 4.0"),
+        (".es", "Event Stream"),
+        (".npz", "NPZ"),
+        (".csv", "text"),
+        (".TXT", "text"),
+    ],
+)
 def test_a_suffix_names_the_format_for_saving_and_none_for_opening(tmp_path, suffix, found):
     events = some_events(10)
     frames2py.save(tmp_path / f"some{suffix}", events, sensor_size=SIZE)
@@ -197,7 +215,11 @@ def test_arguments_are_checked_before_anything_is_made(tmp_path):
 
 
 def test_what_is_no_recording_is_refused(tmp_path):
-    for name, content in {"png": b"\x89PNG\r\n\x1a\n" + bytes(100), "zeros": bytes(5000), "random": bytes(range(256))}.items():
+    for name, content in {
+        "png": b"\x89PNG\r\n\x1a\n" + bytes(100),
+        "zeros": bytes(5000),
+        "random": bytes(range(256)),
+    }.items():
         path = tmp_path / name
         path.write_bytes(content)
         with pytest.raises(ValueError):
@@ -257,7 +279,9 @@ times = st.lists(st.integers(0, 2**20), min_size=1, max_size=40)
 @given(
     name=st.sampled_from(["evt2", "evt2.1", "evt3", "dat", "es", "aedat4", "csv", "npz"]),
     rows=st.lists(
-        st.tuples(st.integers(0, 2**18), st.integers(0, SIZE[0] - 1), st.integers(0, SIZE[1] - 1), st.integers(0, 1)),
+        st.tuples(
+            st.integers(0, 2**18), st.integers(0, SIZE[0] - 1), st.integers(0, SIZE[1] - 1), st.integers(0, 1)
+        ),
         max_size=60,
     ),
     cuts=st.lists(st.integers(0, 60), max_size=3),
