@@ -125,7 +125,8 @@ impl<R: Read> Stream<R> {
                 return Ok(Fill::End);
             }
             if self.fed < self.filled {
-                if limit >= DIRECT && !self.strict {
+                // The events of a packet come all at once, more than a batch has room for: its memory would be moved.
+                if limit >= DIRECT && !self.strict && self.decoder.word() > 0 {
                     self.decode_into(batch, limit)?;
                 } else {
                     self.decode();

@@ -30,7 +30,7 @@ def open(  # noqa: A001 - every adapter's function has this name
         sensor_size: ``(width, height)`` in pixels. Needed when the header names no chip whose size is known;
             otherwise it must be the same. An AEDAT 2.0 file without a chip can only be a DVS128's, ``(128,
             128)``.
-        batch_size: events per yielded array, all but the last; ``None`` leaves it to the reader (65,536
+        batch_size: events per yielded array, all but the last; ``None`` leaves it to the reader (16,384
             for files).
         strict: stop with an error at the first fault, which are the things that the reader's ``report``
             counts as stepping back, unknown or truncated, or dropped as outside of the chip; the message

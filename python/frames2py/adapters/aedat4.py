@@ -28,7 +28,7 @@ def open(  # noqa: A001 - every adapter's function has this name
         path: the file. A pipe works too; what has arrived is yielded at once.
         sensor_size: ``(width, height)`` in pixels. Needed when the stream states no resolution; otherwise
             it must be the same.
-        batch_size: events per yielded array, all but the last; ``None`` leaves it to the reader (65,536
+        batch_size: events per yielded array, all but the last; ``None`` leaves it to the reader (16,384
             for files).
         strict: stop with an error at the first fault, which are the things that the reader's ``report``
             counts as stepping back, unknown or truncated; the message names the byte where the packet starts.
