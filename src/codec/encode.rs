@@ -10,16 +10,15 @@ pub trait Encoder: Send {
     /// Appends the bytes that a file begins with. Called once, first.
     fn start(&mut self, out: &mut Vec<u8>);
 
-    /// Appends the bytes of `events`, which follow those of the call before. How the events are cut into
-    /// calls does not change what they decode to.
+    /// Appends the bytes of `events`, which follow those of the call before. How the events are cut into calls does not
+    /// change what they decode to.
     ///
     /// # Errors
     /// [`Error::Unencodable`] for the first event that the format cannot hold; nothing is then appended or
     /// remembered.
     fn encode(&mut self, events: &[Record], out: &mut Vec<u8>) -> Result<(), Error>;
 
-    /// Appends the bytes that a file ends with, and returns what is then to be overwritten. Called once,
-    /// last.
+    /// Appends the bytes that a file ends with, and returns what is then to be overwritten. Called once, last.
     ///
     /// # Errors
     /// The file cannot be completed.
@@ -60,8 +59,8 @@ pub fn encoder(format: &str, sensor: (u32, u32)) -> Result<Box<dyn Encoder>, Err
     })
 }
 
-/// The error for the event at `index` of a call, whose `field` is `value`, where `format` holds only what
-/// `expected` says.
+/// The error for the event at `index` of a call, whose `field` is `value`, where `format` holds only what `expected`
+/// says.
 pub fn unencodable(
     index: usize,
     field: &'static str,

@@ -24,7 +24,7 @@ impl Backend {
         #[cfg(target_arch = "x86_64")]
         let found = [x86::has_avx512().then_some(Self::Avx512), x86::has_avx2().then_some(Self::Avx2)];
         #[cfg(not(target_arch = "x86_64"))]
-        let found = [];
+        let found: [Option<Self>; 0] = [];
         found.into_iter().flatten().chain([Self::Plain])
     }
 
