@@ -261,7 +261,10 @@ pub fn head(bytes: &[u8], at_end: bool, options: super::Options) -> Result<Optio
         First::Line { text, start, end } => {
             geometry = size(text);
             match Names::read(text) {
-                Some(names) => (Some(names), end, opening.lines + 1, behind(end)),
+                Some(names) => {
+                    geometry = names.sides.0.zip(names.sides.1);
+                    (Some(names), end, opening.lines + 1, behind(end))
+                }
                 None if geometry.is_some() => (opening.names, end, opening.lines + 1, behind(end)),
                 None => (opening.names, start, opening.lines, Some(text)),
             }
@@ -346,6 +349,8 @@ struct Names {
     unit: Option<TimeUnit>,
     /// The time is called `t`, and nothing says its unit.
     bare_t: bool,
+    /// Width and height, as `x@640` and `y@480` say them.
+    sides: (Option<u32>, Option<u32>),
 }
 
 impl Names {
@@ -365,10 +370,15 @@ impl Names {
         if !named(parts.first()?) || parts.len() > MAX_COLUMNS || parts.iter().any(number) {
             return None;
         }
-        let mut names = Names { text: text.into(), fields: Vec::new(), unit: None, bare_t: false };
+        let mut names =
+            Names { text: text.into(), fields: Vec::new(), unit: None, bare_t: false, sides: (None, None) };
         for part in parts {
             let name = part.replace(['"', '\''], "").to_lowercase();
-            let mut field = Self::field(&name);
+            let (name, side) = match name.split_once('@') {
+                Some((name, side)) => (name, side.parse().ok().filter(|&side| side > 0)),
+                None => (name.as_str(), None),
+            };
+            let mut field = Self::field(name);
             let mut unit = None;
             if field == Field::Skip {
                 // As t_us, t[us], t (us), t/us.
@@ -381,9 +391,11 @@ impl Names {
                     }
                 }
             }
-            if field == Field::T {
-                names.unit = unit;
-                names.bare_t = name == "t";
+            match field {
+                Field::T => (names.unit, names.bare_t) = (unit, name == "t"),
+                Field::X => names.sides.0 = side,
+                Field::Y => names.sides.1 = side,
+                _ => {}
             }
             names.fields.push(field);
         }
@@ -1068,6 +1080,10 @@ mod tests {
         for text in ["2 3 4 1\n", "a,b,c,d\n2,3,4,1\n", "# x\n\n2\t3\t4\t1"] {
             assert_eq!(opened(text, told), Ok((vec![second], None)), "{text}");
         }
+        assert_eq!(
+            opened("t,x@640,y@480,on\n2,3,4,1\n", TextOptions::default()),
+            Ok((vec![first], Some((640, 480))))
+        );
         assert_eq!(opened("240 180\n2 3 4 1\n", told), Ok((vec![second], Some((240, 180)))));
     }
 

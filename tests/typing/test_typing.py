@@ -19,7 +19,11 @@ MODULES = [
     "frames2py",
     "frames2py.kernels",
     "frames2py.publish",
+    "frames2py.adapters.dat",
+    "frames2py.adapters.es",
     "frames2py.adapters.evt",
+    "frames2py.adapters.npy",
+    "frames2py.adapters.text",
     "frames2py.viewer",
 ]
 

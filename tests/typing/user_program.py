@@ -131,6 +131,20 @@ def play_something() -> None:
         assert (ended, position, events) == (True, 0, 1)
         again.stop()
         report: DecodeReport = reader.report
+        made: NDArray[np.void] = frames2py.events(t=[1], x=[2], y=[0], p=[-1], time_unit="us")
+        saved = Path(folder) / "saved.npz"
+        assert npy.save_npz(saved, [made], (4, 3)) == 1
+        table = Path(folder) / "table.csv"
+        table.write_text("t,x,y,p\n1,2,0,1\n")
+        with npy.open(saved) as stored, text.open(table, columns="txyp", time_unit="us") as rows:
+            assert stored.sensor_size == (4, 3) and rows.sensor_size is None
+            assert sum(map(len, stored)) == sum(map(len, rows)) == 1
+        for module in (dat, es):
+            try:
+                module.open(table)
+            except ValueError:
+                continue
+            raise AssertionError("a table in text was read as something else")
         counts: dict[str, int] = report.words
         triggers: NDArray[np.void] = reader.take_triggers()
         assert (report.events, triggers.dtype, len(triggers)) == (1, TRIGGER_DTYPE, 0)

@@ -25,14 +25,16 @@ def open(  # noqa: A001 - every adapter's function has this name
     unit of time are given, or read from a header, the first other line (or a comment before it): names such
     as ``t``, ``timestamp``, ``x``, ``y``, ``p``, ``polarity``, and units as in ``t_us``, ``timestamp[ns]``,
     ``time (s)``. A column that is called just ``t`` and begins with a number without a point is in
-    microseconds. A first line of two numbers is the sensor's width and height.
+    microseconds. A first line of two numbers is the sensor's width and height, and so are
+    ``x@640`` and ``y@480`` in a header.
 
     Numbers are read exactly, as decimals: 0.000001 s is 1 µs. Polarities are 0 and 1, -1 and 1, OFF and ON
     or False and True, in one of these ways per file.
 
     Args:
         path: the file, or a pipe.
-        sensor_size: ``(width, height)`` in pixels. Without it, the reader's ``sensor_size`` is None.
+        sensor_size: ``(width, height)`` in pixels. Without it, the reader's ``sensor_size`` is what the
+            file states, or None.
         batch_size: events per yielded array, all but the last; ``None`` leaves it to the reader.
         columns: a letter for each column, as ``"txyp"``, ``-`` for a column of something else. Goes before a
             header.
