@@ -6,8 +6,7 @@
 //! bytes of elements, then all second ones, and so on. LZ4 and Zstd are read here, with byte shuffle or none.
 //! What is anything else, or not quite as it should be, is left to Blosc itself.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 const HEADER: usize = 16;
 /// A block is compressed in streams only if these have this many bytes, and there are no more than 16.
@@ -141,7 +140,9 @@ pub fn decompress_all(chunks: Vec<(&[u8], &mut [u8])>) -> bool {
     /// Less than this is not worth a thread.
     const SHARE: usize = 1 << 18;
     let bytes: usize = chunks.iter().map(|(_, out)| out.len()).sum();
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    // Asking takes as long as decompressing a chunk.
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    let processors = *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from));
     let helpers = (bytes / SHARE).min(processors).min(chunks.len()).min(4).saturating_sub(1);
     let left = Mutex::new((chunks, true));
     let work = || {
