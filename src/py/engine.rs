@@ -2,6 +2,7 @@
 
 use super::aio;
 use super::array::FrameType;
+use super::call::{call, call_method};
 use super::custom::PythonKernel;
 use super::input::{self, Layouts, integer, real};
 use super::kernel::{self, Driven};
@@ -130,9 +131,9 @@ impl Inner {
             return Ok(None);
         };
         let object = object_of(py, &visit, || {
-            let meta = self.types.meta.call1(py, (visit.content().watermark, visit.sequence()))?;
+            let meta = call(self.types.meta.bind(py), (visit.content().watermark, visit.sequence()))?;
             let frame = self.frame_type.published(py, visit.lease(pool))?;
-            self.types.snapshot.call1(py, (frame, meta))
+            Ok(call(self.types.snapshot.bind(py), (frame, meta))?.unbind())
         });
         drop(visit.leave());
         object.map(Some)
@@ -422,7 +423,8 @@ impl Engine {
         timeout: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
-        aio::python(py)?.call_method1(intern!(py, "wait_for_newer_async"), (slf, sequence, timeout))
+        let aio = aio::python(py)?;
+        call_method(&aio, intern!(py, "wait_for_newer_async"), (slf, sequence, timeout))
     }
 
     /// The latest snapshot, again and again: `async for snapshot in engine.snapshots()`.
@@ -438,7 +440,8 @@ impl Engine {
     ///     `wait_for_newer_async()` does.
     fn snapshots<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
-        aio::python(py)?.call_method1(intern!(py, "Snapshots"), (slf,))
+        let aio = aio::python(py)?;
+        call_method(&aio, intern!(py, "Snapshots"), (slf,))
     }
 
     /// Lets `ingest()` work again after `stop()`. Nothing is published or cleared.
@@ -479,22 +482,22 @@ impl Engine {
 
     /// Counters of one moment, as an `EngineStats`. Takes no lock.
     #[getter]
-    fn stats(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let this = self.ready()?;
         let stats = this.core.stats();
-        this.types.stats.call1(
-            py,
+        call(
+            this.types.stats.bind(py),
             (stats.events_ingested, stats.events_out_of_bounds, stats.snapshots_published, stats.uptime_ns),
         )
     }
 
     /// What the Engine's frames occupy now, as an `EngineMemory`. Takes no lock.
     #[getter]
-    fn memory(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+    fn memory<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let this = self.ready()?;
         let held = this.core.occupancy();
         let bytes = held.contents * this.core.spec().bytes().unwrap_or(0);
-        this.types.memory.call1(py, (held.slots, held.leased, held.one_off, bytes))
+        call(this.types.memory.bind(py), (held.slots, held.leased, held.one_off, bytes))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -589,6 +592,6 @@ pub fn wait_timeout(ob: &Bound<'_, PyAny>) -> PyResult<Option<Duration>> {
 /// Signals are handled on the main thread only, so only there a wait must look for them.
 pub fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
     let threading = py.import(intern!(py, "threading"))?;
-    let main = threading.call_method0(intern!(py, "main_thread"))?.getattr(intern!(py, "ident"))?;
+    let main = call_method(&threading, intern!(py, "main_thread"), ())?.getattr(intern!(py, "ident"))?;
     threading.call_method0(intern!(py, "get_ident"))?.eq(main)
 }

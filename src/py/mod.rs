@@ -6,6 +6,7 @@
 mod accumulator;
 mod aio;
 mod array;
+mod call;
 mod custom;
 mod engine;
 mod evt;

@@ -190,6 +190,58 @@ def test_daemon_threads_may_ingest_and_read_at_interpreter_exit() -> None:
     assert output == ["done"]
 
 
+AT_EXIT = """
+    import threading, time
+    from frames2py import Accumulator, Engine, EventCount
+    from records import at
+
+    class Busy(EventCount):
+        # In Python code, where the interpreter ends daemon threads, most of the time.
+        def spend(self):
+            for _ in range(300):
+                pass
+        def accumulate(self, events, state, watermark):
+            self.spend()
+            super().accumulate(events, state, watermark)
+        def read(self, state, out, watermark):
+            self.spend()
+            super().read(state, out, watermark)
+        def reset(self, state):
+            self.spend()
+            super().reset(state)
+
+    def engine(kernel):
+        engine = Engine((2, 1), kernel, snapshot_interval_ms=0)
+        while True:
+            engine.ingest(at(1))
+            engine.snapshot(), engine.stats, engine.memory
+            if isinstance(kernel, Busy):
+                engine.reset()
+
+    def accumulator():
+        accumulator = Accumulator((2, 1), Busy())
+        while True:
+            accumulator.accumulate(at(1))
+            accumulator.read()
+
+    for _ in range(3):
+        threading.Thread(target=TARGET, args=ARGUMENTS, daemon=True).start()
+    time.sleep(0.05)
+    print("done")
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "arguments"),
+    [("engine", "('event_count',)"), ("engine", "(Busy(),)"), ("accumulator", "()")],
+    ids=["snapshots", "a kernel's methods", "an accumulator's kernel"],
+)
+def test_daemon_threads_may_be_in_python_code_called_by_ours_at_exit(target: str, arguments: str) -> None:
+    program = fill(AT_EXIT, {"TARGET": target, "ARGUMENTS": arguments})
+    for _ in range(5):
+        assert run(program) == ["done"]
+
+
 def test_frames_alive_at_interpreter_exit() -> None:
     output = run(
         """
