@@ -22,12 +22,13 @@ use std::time::{Duration, Instant};
 
 /// From this many events on, a call lets go of the interpreter while it accumulates.
 ///
-/// Letting go and coming back costs about 0.1 µs when nobody else wants the interpreter. When a busy thread
-/// took it, coming back costs up to the switch interval (5 ms by default), so short calls hold on.
-pub const DETACH_FROM: usize = 16_384;
+/// Coming back costs the switch interval, 5 ms by default, where a thread that is busy in Python took the interpreter
+/// meanwhile. So a call holds on for what takes half a millisecond or so, a tenth of what Python itself has threads wait for
+/// each other. `python -m benchmarks detach` measures both sides of this.
+pub const DETACH_FROM: usize = 131_072;
 
-/// From this frame size on, so does a call that publishes: making or clearing such a frame takes some 50 µs at least.
-const DETACH_FROM_BYTES: usize = 1 << 20;
+/// From this frame size on, so does a call that publishes: making or clearing such a frame takes about as long.
+const DETACH_FROM_BYTES: usize = 8 << 20;
 
 /// How long a wait on the main thread sleeps before it looks for a signal to handle.
 pub const SIGNAL_CHECK: Duration = Duration::from_millis(20);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import signal
 import subprocess
@@ -15,7 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-TIMEOUT = 100
+STRESS = int(os.environ.get("FRAMES2PY_STRESS", "1"))
+TIMEOUT = 100 * STRESS
 TESTS = str(Path(__file__).resolve().parent.parent)
 
 
@@ -268,9 +270,10 @@ SCRIBBLE = """
     import frames2py
     from frames2py import Engine
 
-    width, height, count = 37, 23, 20_000
+    # Enough that the interpreter is let go of meanwhile.
+    width, height, count = 37, 23, 150_000
     array = np.zeros(count, LAYOUT)
-    rounds = 60
+    rounds = ROUNDS
     done = threading.Event()
 
     def scribble():
@@ -336,7 +339,8 @@ SCRIBBLE = """
 @pytest.mark.parametrize("layout", ["packed", "aligned"])
 def test_a_thread_that_writes_the_array_during_ingest_never_makes_it_crash(kernel: str, layout: str) -> None:
     dtype = f"np.dtype(frames2py.EVENT_DTYPE.descr, align={layout == 'aligned'})"
-    assert run(fill(SCRIBBLE, {"KERNEL": kernel, "LAYOUT": dtype})) == ["done"]
+    values = {"KERNEL": kernel, "LAYOUT": dtype, "ROUNDS": str(20 * STRESS)}
+    assert run(fill(SCRIBBLE, values)) == ["done"]
 
 
 def test_engines_in_processes_of_their_own_give_the_same_frames() -> None:
