@@ -166,7 +166,15 @@ def wait_and_copy(target: frames2py.Engine, done: threading.Event) -> None:
             snapshot.copy()
 
 
-def play_rate(consumers: list[Consumer]) -> float:
+def playback_time() -> float:
+    """Seconds that the playback's thread spent on a core. Linux only."""
+    for task in Path("/proc/self/task").iterdir():
+        if (task / "comm").read_text() == "frames2py play\n":
+            return int((task / "schedstat").read_text().split()[0]) / 1e9
+    raise RuntimeError("no playback")
+
+
+def play_rate(consumers: list[Consumer], clock: Callable[[], float] = time.perf_counter) -> float:
     """Events a second of a native producer: an EVT 2.0 recording of four million events, played in a loop."""
     words = 4_000_000
     rng = np.random.default_rng(1)
@@ -184,9 +192,9 @@ def play_rate(consumers: list[Consumer]) -> float:
             for thread in threads:
                 thread.start()
             time.sleep(0.05)
-            began, count = time.perf_counter(), playback.events
+            began, count = clock(), playback.events
             time.sleep(SECONDS)
-            result = (playback.events - count) / (time.perf_counter() - began)
+            result = (playback.events - count) / (clock() - began)
             done.set()
             for thread in threads:
                 thread.join()
@@ -207,7 +215,9 @@ MEASURES: dict[str, Callable[[], float]] = {
     "core_rate_8_copying": lambda: rate([wait_and_copy] * 8, time.thread_time),
     "play_alone": lambda: play_rate([]),
     "play_1_spinning": lambda: play_rate([spin]),
-    "play_8_copying": lambda: play_rate([wait_and_copy] * 8),
+    "core_play_alone": lambda: play_rate([], playback_time),
+    "core_play_1_spinning": lambda: play_rate([spin], playback_time),
+    "core_play_8_copying": lambda: play_rate([wait_and_copy] * 8, playback_time),
     "shared_object": lambda: count_shared(object()),
     "shared_object_4_threads": lambda: count_shared(object(), 4),
     "shared_none_4_threads": lambda: count_shared(None, 4),
