@@ -35,6 +35,22 @@ MEASURES = [
     Measure("rate_2_spinning", "the same, two consumers spinning in pure Python", "M events/s", 1e-6),
     Measure("rate_8_copying", "the same, eight consumers that wait and copy", "M events/s", 1e-6),
 ]
+CORES = [
+    Measure("core_rate_alone", "producer, per second on a core, nobody reads", "M events", 1e-6),
+    Measure("core_rate_8_copying", "the same, eight consumers that wait and copy", "M events", 1e-6),
+]
+NATIVE = [
+    Measure("play_alone", "`play()` of an EVT 2.0 recording, nobody reads", "M events/s", 1e-6),
+    Measure("play_1_spinning", "the same, a consumer spinning in pure Python", "M events/s", 1e-6),
+    Measure("core_play_alone", "`play()`, per second on a core, nobody reads", "M events", 1e-6),
+    Measure("core_play_1_spinning", "the same, a consumer spinning in pure Python", "M events", 1e-6),
+    Measure("core_play_8_copying", "the same, eight consumers that wait and copy", "M events", 1e-6),
+]
+BOUND = [
+    Measure("shared_object", "free-threaded CPython alone: an object passed and dropped, 1 thread", "ns", 1),
+    Measure("shared_object_4_threads", "the same object in 4 threads together", "ns", 1),
+    Measure("shared_none_4_threads", "None, which is not counted, in 4 threads together", "ns", 1),
+]
 FREE_THREADED = [
     Measure("snapshot", "free-threaded: `snapshot()`, nothing new, 1 thread", "ns a call", 1),
     Measure("snapshot_4_threads", "free-threaded: the same, 4 threads together", "ns a call", 1),
@@ -53,17 +69,24 @@ def shown(values: list[float], factor: float) -> str:
     return f"{middle:.3g} ({low:.3g} to {high:.3g})"
 
 
-def rows(measures: list[Measure], ours: Path, theirs: Path, rounds: int) -> list[str]:
+def rows(measures: list[Measure], ours: Path, theirs: Path | None, rounds: int) -> list[str]:
+    """A row for each measure; without `theirs`, of what only this package has."""
     found: dict[tuple[str, Path], list[float]] = {}
     for number in range(rounds):
         for each in measures:
             for interpreter in (ours, theirs) if number % 2 else (theirs, ours):
+                if interpreter is None:
+                    continue
                 found.setdefault((each.name, interpreter), []).append(measure(interpreter, each.name))
         if sys.stderr.isatty():
             print(f"round {number + 1} of {rounds}", file=sys.stderr)
     table = []
     for each in measures:
-        mine, other = found[each.name, ours], found[each.name, theirs]
+        mine = found[each.name, ours]
+        if theirs is None:
+            table.append(f"| {each.label}, {each.unit} | {shown(mine, each.factor)} | | |")
+            continue
+        other = found[each.name, theirs]
         ratio = statistics.median(mine) / statistics.median(other)
         mine_shown, other_shown = shown(mine, each.factor), shown(other, each.factor)
         table.append(f"| {each.label}, {each.unit} | {mine_shown} | {other_shown} | {ratio:.2f} |")
@@ -83,7 +106,8 @@ def run(rounds: int, *, record: bool) -> None:
         "",
         f"| measure | this | {RIVAL} | ratio |",
         "| --- | --- | --- | --- |",
-        *rows(MEASURES, ours, theirs, rounds),
+        *rows(MEASURES + CORES, ours, theirs, rounds),
+        *rows(NATIVE, ours, None, rounds),
     ]
     interpreter = free_threaded()
     if interpreter is None:
@@ -92,6 +116,7 @@ def run(rounds: int, *, record: bool) -> None:
         ours = environment("ours-ft", ".", python=interpreter)
         theirs = environment("rival-ft", RIVAL, python=interpreter)
         table += rows(FREE_THREADED, ours, theirs, rounds)
+        table += rows(BOUND, ours, None, rounds)
     text = "\n".join(table) + "\n"
     print(text)
     if record:

@@ -7,11 +7,14 @@ All times are in nanoseconds, all rates in events a second.
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
@@ -57,6 +60,28 @@ def snapshot_again(threads: int = 1) -> float:
     return (time.perf_counter_ns() - began) / (calls * threads)
 
 
+def count_shared(shared: object, threads: int = 1) -> float:
+    """What CPython alone takes to hand one object to a thread and to drop it again: time per object, over all
+    threads together."""
+    count = 1_000_000
+    start = threading.Barrier(threads + 1)
+
+    def read() -> None:
+        again = itertools.repeat(shared, count)
+        start.wait()
+        for _ in again:
+            pass
+
+    readers = [threading.Thread(target=read) for _ in range(threads)]
+    for reader in readers:
+        reader.start()
+    start.wait()
+    began = time.perf_counter_ns()
+    for reader in readers:
+        reader.join()
+    return (time.perf_counter_ns() - began) / (count * threads)
+
+
 def wake_up(quantile: float) -> float:
     """From just before the ``ingest()`` that publishes until the waiter has the snapshot."""
     target = engine()
@@ -95,8 +120,13 @@ def ingest_one() -> float:
     return statistics.median(times)
 
 
-def rate(consumers: list[Callable[[frames2py.Engine, threading.Event], None]]) -> float:
-    """Events a second of one producer with 10,000 events a call, publishing every 16 ms."""
+Consumer = Callable[[frames2py.Engine, threading.Event], None]
+
+
+def rate(consumers: list[Consumer], clock: Callable[[], float] = time.perf_counter) -> float:
+    """Events a second of one producer with 10,000 events a call, publishing every 16 ms.
+
+    With `time.thread_time` as the clock, the seconds are those that the producer's thread spent on a core."""
     target = engine(16.0)
     batch = events(10_000)
     target.ingest(batch)
@@ -105,11 +135,11 @@ def rate(consumers: list[Callable[[frames2py.Engine, threading.Event], None]]) -
     for thread in threads:
         thread.start()
     count = 0
-    began = time.perf_counter()
-    while time.perf_counter() - began < SECONDS:
+    began, end = clock(), time.perf_counter() + SECONDS
+    while time.perf_counter() < end:
         target.ingest(batch)
         count += len(batch)
-    elapsed = time.perf_counter() - began
+    elapsed = clock() - began
     done.set()
     for thread in threads:
         thread.join()
@@ -136,6 +166,42 @@ def wait_and_copy(target: frames2py.Engine, done: threading.Event) -> None:
             snapshot.copy()
 
 
+def playback_time() -> float:
+    """Seconds that the playback's thread spent on a core. Linux only."""
+    for task in Path("/proc/self/task").iterdir():
+        if (task / "comm").read_text() == "frames2py play\n":
+            return int((task / "schedstat").read_text().split()[0]) / 1e9
+    raise RuntimeError("no playback")
+
+
+def play_rate(consumers: list[Consumer], clock: Callable[[], float] = time.perf_counter) -> float:
+    """Events a second of a native producer: an EVT 2.0 recording of four million events, played in a loop."""
+    words = 4_000_000
+    rng = np.random.default_rng(1)
+    evt = np.full(words, 1 << 28, "<u4") | np.uint32(63) << 22
+    evt |= rng.integers(0, SIZE[0], words, "<u4") << 11 | rng.integers(0, SIZE[1], words, "<u4")
+    evt[::1000] = 0x80000000 + np.arange(words // 1000)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "synthetic.raw")
+        path.write_bytes(b"% evt 2.0\n% geometry 346x260\n% end\n" + evt.tobytes())
+        target = engine(16.0)
+        done = threading.Event()
+        threads = [threading.Thread(target=consumer, args=(target, done)) for consumer in consumers]
+        with target.play(path, loop=True) as playback:
+            target.wait_for_newer(None)
+            for thread in threads:
+                thread.start()
+            time.sleep(0.05)
+            began, count = clock(), playback.events
+            time.sleep(SECONDS)
+            result = (playback.events - count) / (clock() - began)
+            done.set()
+            for thread in threads:
+                thread.join()
+            playback.stop()
+    return result
+
+
 MEASURES: dict[str, Callable[[], float]] = {
     "snapshot": snapshot_again,
     "snapshot_4_threads": lambda: snapshot_again(4),
@@ -145,6 +211,16 @@ MEASURES: dict[str, Callable[[], float]] = {
     "rate_alone": lambda: rate([]),
     "rate_2_spinning": lambda: rate([spin, spin]),
     "rate_8_copying": lambda: rate([wait_and_copy] * 8),
+    "core_rate_alone": lambda: rate([], time.thread_time),
+    "core_rate_8_copying": lambda: rate([wait_and_copy] * 8, time.thread_time),
+    "play_alone": lambda: play_rate([]),
+    "play_1_spinning": lambda: play_rate([spin]),
+    "core_play_alone": lambda: play_rate([], playback_time),
+    "core_play_1_spinning": lambda: play_rate([spin], playback_time),
+    "core_play_8_copying": lambda: play_rate([wait_and_copy] * 8, playback_time),
+    "shared_object": lambda: count_shared(object()),
+    "shared_object_4_threads": lambda: count_shared(object(), 4),
+    "shared_none_4_threads": lambda: count_shared(None, 4),
 }
 
 if __name__ == "__main__":

@@ -20,7 +20,9 @@ def environment(name: str, *packages: str, python: str = sys.executable) -> Path
     subprocess.run([python, "-m", "venv", "--clear", str(folder)], check=True)
     interpreter = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     install = [str(interpreter), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages]
-    subprocess.run(install, check=True, cwd=ROOT)
+    # One folder for all, so that dependencies are compiled once.
+    environ = {**os.environ, "CARGO_TARGET_DIR": str(VENVS / "cargo")}
+    subprocess.run(install, check=True, cwd=ROOT, env=environ)
     return interpreter
 
 

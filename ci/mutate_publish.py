@@ -22,6 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 COPY = ROOT / "target/mutate"
 TIMEOUT = 600
+TESTS = ("loom_publish", "loom_wakers")
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def run(command: Sequence[str | Path], **more: object) -> subprocess.CompletedPr
     return subprocess.run(command, cwd=COPY, text=True, capture_output=True, check=False, **more)  # type: ignore[call-overload, no-any-return]
 
 
-def build() -> Path:
+def build() -> list[Path]:
     environment = {
         **os.environ,
         "RUSTFLAGS": "--cfg loom",
@@ -71,18 +72,22 @@ def build() -> Path:
         "CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS": "true",
         "CARGO_PROFILE_RELEASE_DEBUG": "false",
     }
-    command = ["cargo", "test", "--release", "--locked", "--test", "loom_publish", "--no-run"]
-    result = run(command, env=environment)
-    executable = re.search(r"\((.*loom_publish-[^)]*)\)", result.stderr)
-    if result.returncode or executable is None:
+    tests = [word for test in TESTS for word in ("--test", test)]
+    result = run(["cargo", "test", "--release", "--locked", "--no-run", *tests], env=environment)
+    executables = [re.search(rf"\((.*{test}-[^)]*)\)", result.stderr) for test in TESTS]
+    if result.returncode or None in executables:
         raise SystemExit(f"does not build:\n{result.stderr}")
-    return COPY / executable[1]
+    return [COPY / found[1] for found in executables if found]
 
 
-def fails(executable: Path, model: str) -> str:
+def models_of(executable: Path) -> list[str]:
+    return re.findall(r"^(\w+): test$", run([executable, "--list"]).stdout, re.MULTILINE)
+
+
+def fails(executables: dict[str, Path], model: str) -> str:
     """What the model says of it, or nothing if it holds."""
     try:
-        result = run([executable, "--exact", model, "--nocapture"], timeout=TIMEOUT)
+        result = run([executables[model], "--exact", model, "--nocapture"], timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
         return ""
     if result.returncode == 0:
@@ -101,11 +106,11 @@ def main() -> int:
     # With new times, or cargo may take what it built of the last mutation for built of these.
     shutil.copytree(ROOT / "src", COPY / "src", copy_function=shutil.copyfile)
     shutil.copytree(ROOT / "tests/model", COPY / "tests/model", copy_function=shutil.copyfile)
-    shutil.copyfile(ROOT / "tests/loom_publish.rs", COPY / "tests/loom_publish.rs")
-    executable = build()
-    models = re.findall(r"^(\w+): test$", run([executable, "--list"]).stdout, re.MULTILINE)
+    for test in TESTS:
+        shutil.copyfile(ROOT / f"tests/{test}.rs", COPY / f"tests/{test}.rs")
+    models = {model: executable for executable in build() for model in models_of(executable)}
     for model in models:
-        if said := fails(executable, model):
+        if said := fails(models, model):
             raise SystemExit(f"{model} fails without any mutation: {said}")
 
     mutations = read_mutations()
@@ -119,10 +124,11 @@ def main() -> int:
         source = (ROOT / mutation.file).read_text(encoding="utf-8")
         (COPY / mutation.file).write_text(changed_source, encoding="utf-8")
         try:
-            executable = build()
+            built = dict(zip(dict.fromkeys(models.values()), build(), strict=True))
+            executables = {model: built[executable] for model, executable in models.items()}
             first = [mutation.model] if mutation.model else []
             for model in first + [model for model in models if model not in first]:
-                if said := fails(executable, model):
+                if said := fails(executables, model):
                     break
             else:
                 model, said = "", mutation.harmless or "**nothing**"

@@ -296,6 +296,21 @@ fn reset() {
     });
 }
 
+/// The writer ends while a lease is given back. Nothing is kept from then on: whichever of the two is last frees the frame.
+#[test]
+fn writer_ends() {
+    check(None, || {
+        let (world, pool, mut writer) = World::new(2);
+        world.publish(&mut writer, 1).reap(&pool);
+        let (sequence, lease) = world.lease(&pool).unwrap();
+        let reader = thread::spawn(move || lease.check(sequence));
+        drop(writer);
+        reader.join().unwrap();
+        assert_eq!(world.frames(), 0, "a frame is left");
+        assert_eq!(pool.occupancy().contents, 0, "frames are miscounted");
+    });
+}
+
 /// Nobody sleeps through a publication.
 #[test]
 fn waiting() {

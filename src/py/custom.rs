@@ -3,6 +3,7 @@
 //! Their methods are called on the thread that drives the kernel, attached to the interpreter.
 
 use super::array::{FrameType, copy_bytes};
+use super::call::{call, call_method};
 use crate::error::{Error, Result};
 use crate::event::{Columns, Events, Found};
 use crate::geometry::SensorSize;
@@ -26,12 +27,11 @@ impl PythonKernel {
     pub fn new(kernel: &Bound<'_, PyAny>, sensor: SensorSize) -> PyResult<(Arc<Self>, FrameType, Driver)> {
         let py = kernel.py();
         let size = PyTuple::new(py, [sensor.width(), sensor.height()])?;
-        let (shape, dtype): (Vec<usize>, Bound<'_, PyArrayDescr>) = py
-            .import(intern!(py, "frames2py.kernels._resolve"))?
-            .call_method1(intern!(py, "output_spec"), (kernel, &size))?
-            .extract()?;
+        let resolve = py.import(intern!(py, "frames2py.kernels._resolve"))?;
+        let (shape, dtype): (Vec<usize>, Bound<'_, PyArrayDescr>) =
+            call_method(&resolve, intern!(py, "output_spec"), (kernel, &size))?.extract()?;
         let frame_type = FrameType::other(shape, dtype)?;
-        let state = kernel.call_method1(intern!(py, "init_state"), (size,))?.unbind();
+        let state = call_method(kernel, intern!(py, "init_state"), (size,))?.unbind();
         let python = Arc::new(Self { kernel: kernel.clone().unbind(), state });
         let (spec, dtype) = (frame_type.spec.clone(), frame_type.descr(py).clone().unbind());
         let driver = Driver { python: Arc::clone(&python), spec, dtype, sensor };
@@ -53,8 +53,9 @@ impl PythonKernel {
         watermark: Option<u64>,
     ) -> PyResult<Bound<'py, PyUntypedArray>> {
         let shape = PyTuple::new(py, &spec.shape)?;
-        let out = py.import(intern!(py, "numpy"))?.call_method1(intern!(py, "zeros"), (shape, dtype))?;
-        self.kernel.call_method1(py, intern!(py, "read"), (&self.state, &out, watermark))?;
+        let zeros = py.import(intern!(py, "numpy"))?.getattr(intern!(py, "zeros"))?;
+        let out = call(&zeros, (shape, dtype))?;
+        call_method(self.kernel.bind(py), intern!(py, "read"), (&self.state, &out, watermark))?;
         Ok(out.cast_into::<PyUntypedArray>()?)
     }
 }
@@ -70,7 +71,7 @@ pub struct Driver {
 impl Driver {
     fn call_with_state(&self, method: fn(Python<'_>) -> &Bound<'_, PyString>) -> Result<()> {
         let PythonKernel { kernel, state } = &*self.python;
-        Ok(Python::attach(|py| kernel.call_method1(py, method(py), (state,)).map(drop))?)
+        Ok(Python::attach(|py| call_method(kernel.bind(py), method(py), (state,)).map(drop))?)
     }
 }
 
@@ -126,7 +127,7 @@ impl WholeCalls for Driver {
                 array = array.get_item(PyArray1::from_vec(py, inside))?;
             }
             let PythonKernel { kernel, state } = &*self.python;
-            kernel.call_method1(py, intern!(py, "accumulate"), (array, state, watermark))?;
+            call_method(kernel.bind(py), intern!(py, "accumulate"), (array, state, watermark))?;
             Ok(())
         })?;
         Ok(())

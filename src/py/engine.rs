@@ -2,6 +2,7 @@
 
 use super::aio;
 use super::array::FrameType;
+use super::call::{call, call_method};
 use super::custom::PythonKernel;
 use super::input::{self, Layouts, integer, real};
 use super::kernel::{self, Driven};
@@ -21,12 +22,13 @@ use std::time::{Duration, Instant};
 
 /// From this many events on, a call lets go of the interpreter while it accumulates.
 ///
-/// Letting go and coming back costs about 0.1 µs when nobody else wants the interpreter. When a busy thread
-/// took it, coming back costs up to the switch interval (5 ms by default), so short calls hold on.
-pub const DETACH_FROM: usize = 16_384;
+/// Coming back costs the switch interval, 5 ms by default, where a thread that is busy in Python took the interpreter
+/// meanwhile. So a call holds on for what takes half a millisecond or so, a tenth of what Python itself has threads wait for
+/// each other. `python -m benchmarks detach` measures both sides of this.
+pub const DETACH_FROM: usize = 131_072;
 
-/// From this frame size on, so does a call that publishes: making or clearing such a frame takes some 50 µs at least.
-const DETACH_FROM_BYTES: usize = 1 << 20;
+/// From this frame size on, so does a call that publishes: making or clearing such a frame takes about as long.
+const DETACH_FROM_BYTES: usize = 8 << 20;
 
 /// How long a wait on the main thread sleeps before it looks for a signal to handle.
 pub const SIGNAL_CHECK: Duration = Duration::from_millis(20);
@@ -130,9 +132,9 @@ impl Inner {
             return Ok(None);
         };
         let object = object_of(py, &visit, || {
-            let meta = self.types.meta.call1(py, (visit.content().watermark, visit.sequence()))?;
+            let meta = call(self.types.meta.bind(py), (visit.content().watermark, visit.sequence()))?;
             let frame = self.frame_type.published(py, visit.lease(pool))?;
-            self.types.snapshot.call1(py, (frame, meta))
+            Ok(call(self.types.snapshot.bind(py), (frame, meta))?.unbind())
         });
         drop(visit.leave());
         object.map(Some)
@@ -422,7 +424,8 @@ impl Engine {
         timeout: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
-        aio::python(py)?.call_method1(intern!(py, "wait_for_newer_async"), (slf, sequence, timeout))
+        let aio = aio::python(py)?;
+        call_method(&aio, intern!(py, "wait_for_newer_async"), (slf, sequence, timeout))
     }
 
     /// The latest snapshot, again and again: `async for snapshot in engine.snapshots()`.
@@ -438,7 +441,8 @@ impl Engine {
     ///     `wait_for_newer_async()` does.
     fn snapshots<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
-        aio::python(py)?.call_method1(intern!(py, "Snapshots"), (slf,))
+        let aio = aio::python(py)?;
+        call_method(&aio, intern!(py, "Snapshots"), (slf,))
     }
 
     /// Lets `ingest()` work again after `stop()`. Nothing is published or cleared.
@@ -479,22 +483,22 @@ impl Engine {
 
     /// Counters of one moment, as an `EngineStats`. Takes no lock.
     #[getter]
-    fn stats(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let this = self.ready()?;
         let stats = this.core.stats();
-        this.types.stats.call1(
-            py,
+        call(
+            this.types.stats.bind(py),
             (stats.events_ingested, stats.events_out_of_bounds, stats.snapshots_published, stats.uptime_ns),
         )
     }
 
     /// What the Engine's frames occupy now, as an `EngineMemory`. Takes no lock.
     #[getter]
-    fn memory(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+    fn memory<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let this = self.ready()?;
         let held = this.core.occupancy();
         let bytes = held.contents * this.core.spec().bytes().unwrap_or(0);
-        this.types.memory.call1(py, (held.slots, held.leased, held.one_off, bytes))
+        call(this.types.memory.bind(py), (held.slots, held.leased, held.one_off, bytes))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -589,6 +593,6 @@ pub fn wait_timeout(ob: &Bound<'_, PyAny>) -> PyResult<Option<Duration>> {
 /// Signals are handled on the main thread only, so only there a wait must look for them.
 pub fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
     let threading = py.import(intern!(py, "threading"))?;
-    let main = threading.call_method0(intern!(py, "main_thread"))?.getattr(intern!(py, "ident"))?;
+    let main = call_method(&threading, intern!(py, "main_thread"), ())?.getattr(intern!(py, "ident"))?;
     threading.call_method0(intern!(py, "get_ident"))?.eq(main)
 }

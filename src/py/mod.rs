@@ -6,6 +6,7 @@
 mod accumulator;
 mod aio;
 mod array;
+mod call;
 mod codec;
 mod convert;
 mod custom;

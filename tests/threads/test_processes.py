@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import signal
 import subprocess
@@ -15,7 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-TIMEOUT = 100
+STRESS = int(os.environ.get("FRAMES2PY_STRESS", "1"))
+TIMEOUT = 100 * STRESS
 TESTS = str(Path(__file__).resolve().parent.parent)
 
 
@@ -190,6 +192,58 @@ def test_daemon_threads_may_ingest_and_read_at_interpreter_exit() -> None:
     assert output == ["done"]
 
 
+AT_EXIT = """
+    import threading, time
+    from frames2py import Accumulator, Engine, EventCount
+    from records import at
+
+    class Busy(EventCount):
+        # In Python code, where the interpreter ends daemon threads, most of the time.
+        def spend(self):
+            for _ in range(300):
+                pass
+        def accumulate(self, events, state, watermark):
+            self.spend()
+            super().accumulate(events, state, watermark)
+        def read(self, state, out, watermark):
+            self.spend()
+            super().read(state, out, watermark)
+        def reset(self, state):
+            self.spend()
+            super().reset(state)
+
+    def engine(kernel):
+        engine = Engine((2, 1), kernel, snapshot_interval_ms=0)
+        while True:
+            engine.ingest(at(1))
+            engine.snapshot(), engine.stats, engine.memory
+            if isinstance(kernel, Busy):
+                engine.reset()
+
+    def accumulator():
+        accumulator = Accumulator((2, 1), Busy())
+        while True:
+            accumulator.accumulate(at(1))
+            accumulator.read()
+
+    for _ in range(3):
+        threading.Thread(target=TARGET, args=ARGUMENTS, daemon=True).start()
+    time.sleep(0.05)
+    print("done")
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "arguments"),
+    [("engine", "('event_count',)"), ("engine", "(Busy(),)"), ("accumulator", "()")],
+    ids=["snapshots", "a kernel's methods", "an accumulator's kernel"],
+)
+def test_daemon_threads_may_be_in_python_code_called_by_ours_at_exit(target: str, arguments: str) -> None:
+    program = fill(AT_EXIT, {"TARGET": target, "ARGUMENTS": arguments})
+    for _ in range(5):
+        assert run(program) == ["done"]
+
+
 def test_frames_alive_at_interpreter_exit() -> None:
     output = run(
         """
@@ -216,9 +270,10 @@ SCRIBBLE = """
     import frames2py
     from frames2py import Engine
 
-    width, height, count = 37, 23, 20_000
+    # Enough that the interpreter is let go of meanwhile.
+    width, height, count = 37, 23, 150_000
     array = np.zeros(count, LAYOUT)
-    rounds = 60
+    rounds = ROUNDS
     done = threading.Event()
 
     def scribble():
@@ -284,7 +339,8 @@ SCRIBBLE = """
 @pytest.mark.parametrize("layout", ["packed", "aligned"])
 def test_a_thread_that_writes_the_array_during_ingest_never_makes_it_crash(kernel: str, layout: str) -> None:
     dtype = f"np.dtype(frames2py.EVENT_DTYPE.descr, align={layout == 'aligned'})"
-    assert run(fill(SCRIBBLE, {"KERNEL": kernel, "LAYOUT": dtype})) == ["done"]
+    values = {"KERNEL": kernel, "LAYOUT": dtype, "ROUNDS": str(20 * STRESS)}
+    assert run(fill(SCRIBBLE, values)) == ["done"]
 
 
 def test_engines_in_processes_of_their_own_give_the_same_frames() -> None:
