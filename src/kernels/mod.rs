@@ -3,6 +3,10 @@
 //! A kernel is a single-writer state machine. It sees the in-bounds events of accepted calls only, as private
 //! columns ([`Columns`]) whose pixel indices are below the sensor's number of pixels and whose times are below
 //! 2^63. It never sees caller memory.
+//!
+//! A call comes as stretches of at most [`BLOCK`](crate::event::BLOCK) events. [`Columns::pixel`] is also the list of
+//! what a stretch touches: one entry per in-bounds event, in the order of the call, repeats included, no entry for
+//! events outside the sensor. A kernel that keeps books of what changed since its last publication needs nothing else.
 
 mod count;
 mod decay;
