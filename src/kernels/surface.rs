@@ -3,17 +3,22 @@
 use super::{Kernel, STATE, hot};
 use crate::error::Result;
 use crate::event::{Columns, Needs};
+use crate::geometry::SensorSize;
 use crate::publish::{Memory, Spec};
 
 /// `(H, W)` uint64: the largest `t` seen at each pixel; 0 where there was none.
 pub struct TimeSurface {
     spec: Spec,
+    pixels: usize,
+    /// One for each pixel, and the slots for a hot one, which are 0 between calls.
     latest: Memory,
 }
 
 impl TimeSurface {
-    pub fn new(spec: Spec) -> Result<Self> {
-        Ok(Self { latest: Memory::zeroed(STATE, spec.bytes())?, spec })
+    pub fn new(spec: Spec, sensor: SensorSize) -> Result<Self> {
+        let pixels = sensor.pixels();
+        let latest = Memory::zeroed_for::<u64>(STATE, pixels.checked_add(hot::SLOTS))?;
+        Ok(Self { spec, pixels, latest })
     }
 }
 
@@ -29,28 +34,25 @@ impl Kernel for TimeSurface {
     fn accumulate(&mut self, events: Columns<'_>, _latest: u64) -> Result<()> {
         let Columns { t: times, pixel: pixels, .. } = events;
         let latest = self.latest.as_mut_slice::<u64>();
-        let mut one = |pixel: u32, t: u64| {
-            let latest = &mut latest[pixel as usize];
-            *latest = t.max(*latest);
+        let Some(hot) = hot::pixel(pixels) else {
+            for (&pixel, &t) in pixels.iter().zip(times) {
+                let latest = &mut latest[pixel as usize];
+                *latest = t.max(*latest);
+            }
+            return Ok(());
         };
-        if let Some(hot) = hot::pixel(pixels) {
-            let mut latest = 0;
-            hot::apart(
-                hot,
-                pixels,
-                times,
-                |t, is_hot| latest = latest.max(if is_hot { t } else { 0 }),
-                &mut one,
-            );
-            one(hot, latest);
-        } else {
-            pixels.iter().zip(times).for_each(|(&pixel, &t)| one(pixel, t));
+        for (i, (&pixel, &t)) in pixels.iter().zip(times).enumerate() {
+            let latest = &mut latest[hot::place(hot, self.pixels, i, pixel)];
+            *latest = t.max(*latest);
         }
+        let (latest, slots) = latest.split_at_mut(self.pixels);
+        let latest = &mut latest[hot as usize];
+        slots.iter_mut().for_each(|slot| *latest = std::mem::take(slot).max(*latest));
         Ok(())
     }
 
     fn read(&self, out: &mut [u8], _watermark: Option<u64>) -> Result<()> {
-        out.copy_from_slice(self.latest.bytes());
+        out.copy_from_slice(&self.latest.bytes()[..out.len()]);
         Ok(())
     }
 
