@@ -16,6 +16,8 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 #[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 
 /// Timestamps at and above this value reject the whole call.
@@ -243,6 +245,9 @@ impl Needs {
 pub enum Isa {
     /// One event at a time: every machine, every layout, and what the others are tested against.
     Scalar,
+    /// Eight packed events at a time, with AVX2.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
     /// Sixteen packed events at a time, with AVX-512 and its byte permutations.
     #[cfg(target_arch = "x86_64")]
     Avx512,
@@ -253,6 +258,10 @@ impl Isa {
     pub fn available() -> Vec<Self> {
         let mut ways = vec![Self::Scalar];
         #[cfg(target_arch = "x86_64")]
+        if avx2::is_available() {
+            ways.push(Self::Avx2);
+        }
+        #[cfg(target_arch = "x86_64")]
         if avx512::is_available() {
             ways.push(Self::Avx512);
         }
@@ -262,6 +271,8 @@ impl Isa {
     fn name(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => "avx2",
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => "avx512",
         }
@@ -340,6 +351,11 @@ impl Block {
         let count = range.len();
         assert!(count <= BLOCK && range.end <= events.len);
         let Decoded { inside, latest, bad } = match self.isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 if events.layout == Layout::PACKED => {
+                // SAFETY: as below.
+                unsafe { avx2::decode(events.data, events.len, range, sensor, needs, &mut self.columns) }
+            }
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 if events.layout == Layout::PACKED => {
                 // SAFETY: `new` saw that the machine has what the function needs. `range` is inside the records, which are

@@ -28,6 +28,7 @@ fn add(stored: &mut Memory, pixels: &[u32], weight: impl Fn(usize) -> f64) {
         }
         return;
     };
+    hot::prefetch(sums, pixels);
     let slots = sums.len() - hot::SLOTS;
     for (i, &pixel) in pixels.iter().enumerate() {
         sums[hot::place(hot, slots, i, pixel)] += weight(i);

@@ -70,6 +70,12 @@ fn fill_avx512(weights: &mut [f64; BLOCK], times: &[u64], reference: u64, per_us
     fill(weights, times, reference, per_us, f64::mul_add);
 }
 
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn fill_avx2(weights: &mut [f64; BLOCK], times: &[u64], reference: u64, per_us: f64) {
+    fill(weights, times, reference, per_us, f64::mul_add);
+}
+
 /// How weights are computed.
 #[derive(Clone, Copy)]
 pub struct Weights(Isa);
@@ -87,7 +93,10 @@ impl Weights {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: `new` saw that the machine has AVX-512 in the extent that `Isa` asks for, which includes this.
             Isa::Avx512 => unsafe { fill_avx512(weights, times, reference, per_us) },
-            _ => fill(weights, times, reference, per_us, |a, b, c| a * b + c),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: likewise, with AVX2.
+            Isa::Avx2 => unsafe { fill_avx2(weights, times, reference, per_us) },
+            Isa::Scalar => fill(weights, times, reference, per_us, |a, b, c| a * b + c),
         }
     }
 }

@@ -41,6 +41,7 @@ impl Kernel for TimeSurface {
             }
             return Ok(());
         };
+        hot::prefetch(latest, pixels);
         for (i, (&pixel, &t)) in pixels.iter().zip(times).enumerate() {
             let latest = &mut latest[hot::place(hot, self.pixels, i, pixel)];
             *latest = t.max(*latest);
