@@ -256,6 +256,7 @@ pub enum Isa {
 impl Isa {
     /// The ways this machine has, the best last.
     pub fn available() -> Vec<Self> {
+        #[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut))]
         let mut ways = vec![Self::Scalar];
         #[cfg(target_arch = "x86_64")]
         if avx2::is_available() {

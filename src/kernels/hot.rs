@@ -35,9 +35,10 @@ fn most(pixels: &[u32], step: usize) -> Option<u32> {
     samples.iter().copied().find(|sample| samples.iter().filter(|&other| other == sample).count() >= ENOUGH)
 }
 
-/// Asks for the memory of a stretch's pixels ahead of its use. With a hot pixel only a few are apart from each other, too far for the
-/// processor to see the next while it waits for one.
+/// Asks for the memory of a stretch's pixels ahead of its use. With a hot pixel the others are few and far between, so that the
+/// processor does not see the next while it waits for one.
 #[inline]
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
 pub fn prefetch<T>(state: &[T], pixels: &[u32]) {
     #[cfg(target_arch = "x86_64")]
     for &pixel in pixels {

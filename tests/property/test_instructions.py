@@ -49,7 +49,10 @@ def run(instructions: str, program: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=False)
 
 
-def test_plain_code_gives_the_same_frames() -> None:
+@pytest.mark.parametrize("instructions", ["scalar", "avx2", "avx512"])
+def test_other_instructions_give_the_same_frames(instructions: str) -> None:
+    if instructions != "scalar" and run(instructions, "import frames2py").returncode != 0:
+        pytest.skip(f"this processor does not have {instructions}")
     folders = [os.path.dirname(os.path.dirname(__file__)), os.path.dirname(__file__)]
     program = f"""
 import sys
@@ -58,11 +61,11 @@ import numpy as np
 import test_instructions
 np.savez(sys.stdout.buffer, *test_instructions.frames())
 """
-    result = run("scalar", program)
+    result = run(instructions, program)
     assert result.returncode == 0, result.stderr.decode()
-    plain = np.load(io.BytesIO(result.stdout))
+    others = np.load(io.BytesIO(result.stdout))
     for i, frame in enumerate(frames()):
-        other = plain[f"arr_{i}"]
+        other = others[f"arr_{i}"]
         assert frame.dtype == other.dtype
         if i % 2 == 0 and KERNELS[i // 2 % len(KERNELS)].name == "timestamp_decay":
             # Sums of exponentials that may be rounded in another place.
