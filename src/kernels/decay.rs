@@ -5,14 +5,36 @@
 //! exponent. A float64 result that is rounded to float32 once has room for about 2^29 float64 roundings
 //! before it can be off by more than one unit in the last place.
 
+use super::exp::Weights;
+use super::hot;
 use super::{Kernel, STATE};
 use crate::error::Result;
-use crate::event::Columns;
+use crate::event::{BLOCK, Columns, Isa, Needs};
 use crate::geometry::SensorSize;
 use crate::publish::{Memory, Spec};
 
+/// A value for each pixel, and the slots for a hot one, which are 0 between calls.
 fn state(sensor: SensorSize) -> Result<Memory> {
-    Memory::zeroed_for::<f64>(STATE, Some(sensor.pixels()))
+    Memory::zeroed_for::<f64>(STATE, sensor.pixels().checked_add(hot::SLOTS))
+}
+
+/// Adds `weight(i)` at the pixel of each event `i`.
+#[inline(always)]
+fn add(stored: &mut Memory, pixels: &[u32], weight: impl Fn(usize) -> f64) {
+    let sums = stored.as_mut_slice::<f64>();
+    let Some(hot) = hot::pixel(pixels) else {
+        for (i, &pixel) in pixels.iter().enumerate() {
+            sums[pixel as usize] += weight(i);
+        }
+        return;
+    };
+    hot::prefetch(sums, pixels);
+    let slots = sums.len() - hot::SLOTS;
+    for (i, &pixel) in pixels.iter().enumerate() {
+        sums[hot::place(hot, slots, i, pixel)] += weight(i);
+    }
+    let (sums, slots) = sums.split_at_mut(slots);
+    sums[hot as usize] += slots.iter_mut().map(std::mem::take).sum::<f64>();
 }
 
 fn rescale(stored: &mut Memory, factor: f64) {
@@ -61,12 +83,13 @@ impl Kernel for ExpDecay {
         Ok(())
     }
 
-    fn accumulate(&mut self, events: Columns<'_>, _latest: u64) -> Result<()> {
+    fn needs(&self) -> Needs {
+        Needs::PIXELS
+    }
+
+    fn accumulate(&mut self, Columns { pixel: pixels, .. }: Columns<'_>, _latest: u64) -> Result<()> {
         let one = 1.0 / self.scale;
-        let stored = self.stored.as_mut_slice::<f64>();
-        for &pixel in events.pixel {
-            stored[pixel as usize] += one;
-        }
+        add(&mut self.stored, pixels, |_| one);
         Ok(())
     }
 
@@ -90,6 +113,7 @@ impl Kernel for ExpDecay {
 pub struct TimestampDecay {
     spec: Spec,
     tau_us: f64,
+    weights: Weights,
     stored: Memory,
     reference: Option<u64>,
 }
@@ -101,7 +125,8 @@ const FARTHEST: f64 = 300.0;
 
 impl TimestampDecay {
     pub fn new(spec: Spec, sensor: SensorSize, tau_us: f64) -> Result<Self> {
-        Ok(Self { spec, tau_us, stored: state(sensor)?, reference: None })
+        let weights = Weights::new(Isa::chosen().unwrap_or(Isa::Scalar));
+        Ok(Self { spec, tau_us, weights, stored: state(sensor)?, reference: None })
     }
 }
 
@@ -117,6 +142,10 @@ impl Kernel for TimestampDecay {
         &self.spec
     }
 
+    fn needs(&self) -> Needs {
+        Needs { t: true, p: false }
+    }
+
     fn accumulate(&mut self, events: Columns<'_>, latest: u64) -> Result<()> {
         let reference = match self.reference {
             Some(r) if (latest.saturating_sub(r) as f64) <= FARTHEST * self.tau_us => r,
@@ -129,16 +158,13 @@ impl Kernel for TimestampDecay {
         };
         self.reference = Some(reference);
 
-        // Neighbours in a stream often share a timestamp, so the last exponential is kept.
-        let (mut last_t, mut last) = (reference, 1.0);
-        let tau_us = self.tau_us;
-        let sums = self.stored.as_mut_slice::<f64>();
-        for (&pixel, &t) in events.pixel.iter().zip(events.t) {
-            if t != last_t {
-                (last_t, last) = (t, exp_between(reference, t, tau_us));
-            }
-            sums[pixel as usize] += last;
-        }
+        let Columns { t: times, pixel: pixels, .. } = events;
+        debug_assert!(pixels.len() <= BLOCK && pixels.len() == times.len());
+        let mut weights = [0.0; BLOCK];
+        // The inverse of the smallest time constants is infinite, which times 0 would be no number.
+        let per_us = self.tau_us.recip().min(f64::MAX);
+        self.weights.fill(&mut weights, times, reference, per_us);
+        add(&mut self.stored, pixels, |i| weights[i % BLOCK]);
         Ok(())
     }
 

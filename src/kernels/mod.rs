@@ -3,14 +3,20 @@
 //! A kernel is a single-writer state machine. It sees the in-bounds events of accepted calls only, as private
 //! columns ([`Columns`]) whose pixel indices are below the sensor's number of pixels and whose times are below
 //! 2^63. It never sees caller memory.
+//!
+//! A call comes as stretches of at most [`BLOCK`](crate::event::BLOCK) events. [`Columns::pixel`] is also the list of
+//! what a stretch touches: one entry per in-bounds event, in the order of the call, repeats included, no entry for
+//! events outside the sensor. A kernel that keeps books of what changed since its last publication needs nothing else.
 
 mod count;
 mod decay;
+mod exp;
+mod hot;
 mod surface;
 mod temporal;
 
 use crate::error::Result;
-use crate::event::{Columns, Events, Found};
+use crate::event::{Columns, Events, Found, Needs};
 use crate::geometry::SensorSize;
 use crate::publish::{Element, Memory, Spec};
 
@@ -22,6 +28,17 @@ pub trait Kernel: Send {
     /// Runs once per accepted call, also for one without in-bounds events.
     fn begin_call(&mut self) -> Result<()> {
         Ok(())
+    }
+
+    /// The columns it is to be given besides the pixels.
+    fn needs(&self) -> Needs {
+        Needs::ALL
+    }
+
+    /// A kernel that can take back exactly what it took in says so here. Its calls are then checked while they are taken
+    /// in, which saves a pass over the caller's memory, and it is not told where a call begins.
+    fn retracts(&mut self) -> Option<&mut dyn Retracts> {
+        None
     }
 
     /// Takes in in-bounds events, at least one: a stretch of a call. `latest` is the largest of their times.
@@ -51,6 +68,15 @@ pub trait Kernel: Send {
 
     /// Back to the state of a new kernel.
     fn reset(&mut self) -> Result<()>;
+}
+
+/// How a kernel undoes what it was given of a call that is rejected after all.
+pub trait Retracts {
+    /// Takes in in-bounds events.
+    fn add(&mut self, events: Columns<'_>);
+
+    /// Takes back in-bounds events that `add` took in, in whatever order.
+    fn remove(&mut self, events: Columns<'_>);
 }
 
 /// How a kernel that must see calls as they came takes them in.
@@ -128,7 +154,7 @@ impl Config {
         Ok(match self {
             Self::EventCount => Box::new(count::Counts::<false>::new(spec)?),
             Self::Polarity => Box::new(count::Counts::<true>::new(spec)?),
-            Self::TimeSurface => Box::new(surface::TimeSurface::new(spec)?),
+            Self::TimeSurface => Box::new(surface::TimeSurface::new(spec, sensor)?),
             Self::ExpDecay { decay } => Box::new(decay::ExpDecay::new(spec, sensor, decay)?),
             Self::TimestampDecay { tau_us } => Box::new(decay::TimestampDecay::new(spec, sensor, tau_us)?),
             Self::StackedHistogram { bins, bin_us } => {
