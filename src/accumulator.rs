@@ -1,7 +1,7 @@
 //! Events into one kernel, synchronously: what `Accumulator` is, and the heart of `Engine`.
 
 use crate::error::{Error, Result};
-use crate::event::{Block, Call, Events, Found};
+use crate::event::{Block, Call, Events, Found, Step, in_one_pass};
 use crate::geometry::SensorSize;
 use crate::kernels::Kernel;
 
@@ -20,19 +20,29 @@ impl Accumulator {
         Self { sensor, kernel, block: Block::default(), watermark: None, out_of_bounds: 0 }
     }
 
-    /// Takes a call in, or rejects it whole: all timestamps are looked at before anything changes.
+    /// Takes a call in, or rejects it whole: where a timestamp is out of range, nothing changes.
     pub fn accumulate(&mut self, events: Events<'_>) -> Result<Found> {
-        let Self { kernel, block, watermark, .. } = self;
-        let mut call = Call::check(events, self.sensor, block).map_err(|t| Error::Timestamp { t })?;
-        kernel.begin_call()?;
-        let found = if let Some(whole) = kernel.whole_calls() {
-            let found = call.count();
-            if let Some(latest) = found.latest {
-                whole.accumulate(call.events(), found, watermark.map_or(latest, |w| w.max(latest)))?;
-            }
-            found
+        let Self { kernel, block, watermark, sensor, .. } = self;
+        let needs = kernel.needs();
+        let out_of_range = |t| Error::Timestamp { t };
+        let found = if let Some(kernel) = kernel.retracts() {
+            in_one_pass(events, *sensor, block, needs, |step, columns| match step {
+                Step::Add => kernel.add(columns),
+                Step::Remove => kernel.remove(columns),
+            })
+            .map_err(out_of_range)?
         } else {
-            call.for_each_block(|columns, latest| kernel.accumulate(columns, latest))?
+            let mut call = Call::check(events, *sensor, block, needs).map_err(out_of_range)?;
+            kernel.begin_call()?;
+            if let Some(whole) = kernel.whole_calls() {
+                let found = call.count();
+                if let Some(latest) = found.latest {
+                    whole.accumulate(call.events(), found, watermark.map_or(latest, |w| w.max(latest)))?;
+                }
+                found
+            } else {
+                call.for_each_block(|columns, latest| kernel.accumulate(columns, latest))?
+            }
         };
         self.watermark = (*watermark).max(found.latest);
         self.out_of_bounds += found.out_of_bounds;

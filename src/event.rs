@@ -10,15 +10,20 @@
 
 use crate::geometry::SensorSize;
 use std::any::Any;
+use std::ffi::OsStr;
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::sync::OnceLock;
+
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 
 /// Timestamps at and above this value reject the whole call.
 pub const TIMESTAMP_LIMIT: u64 = 1 << 63;
 
-/// Events in one private block. Its columns (13 bytes an event) and its raw copy stay in the L1 and L2
-/// caches.
-pub const BLOCK: usize = 2048;
+/// Events in one private block: so few that its columns (13 bytes an event) and its raw copy take a small part of the L1
+/// cache, and that decoding a block and waiting for the pixels of the one before overlap.
+pub const BLOCK: usize = 256;
 
 /// Where the four fields of a record are: offsets from its start, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,6 +148,35 @@ impl<'a> Events<'a> {
         }
     }
 
+    /// Whether any timestamp is out of range: a pass over one byte of each.
+    fn any_out_of_range(&self) -> bool {
+        let Layout { stride, t, .. } = self.layout;
+        // Four at a time, so that they do not wait for each other.
+        let mut tops = [0_u8; 4];
+        let read = |i: usize| {
+            // SAFETY: `i < len` in both loops, and the byte is inside the record. Volatile, as it may be changing.
+            unsafe { self.data.add(i * stride + t + 7).read_volatile() }
+        };
+        let in_fours = self.len / 4 * 4;
+        for i in (0..in_fours).step_by(4) {
+            for (j, top) in tops.iter_mut().enumerate() {
+                *top |= read(i + j);
+            }
+        }
+        for i in in_fours..self.len {
+            tops[0] |= read(i);
+        }
+        tops.iter().any(|&top| u64::from(top) >= TIMESTAMP_LIMIT >> 56)
+    }
+
+    /// The largest timestamp of a call that was found to have one out of range.
+    #[cold]
+    fn largest_out_of_range(&self) -> u64 {
+        let mut largest = TIMESTAMP_LIMIT;
+        self.for_each(0..self.len, &mut [0; RAW], |t, _, _, _| largest = t.max(largest));
+        largest
+    }
+
     /// Calls `f` with whether each record is inside `sensor`, in order: the mask of a custom kernel's events.
     pub fn for_each_in_bounds(&self, sensor: SensorSize, mut f: impl FnMut(bool)) {
         let mut raw = [0; RAW];
@@ -176,7 +210,8 @@ impl Found {
     }
 }
 
-/// The in-bounds events of a stretch of a call, as columns of equal length in private memory.
+/// The in-bounds events of a stretch of a call, as columns of equal length in private memory. A column that the kernel
+/// does not need is empty.
 #[derive(Clone, Copy)]
 pub struct Columns<'a> {
     /// Timestamps, µs, below 2^63.
@@ -187,36 +222,142 @@ pub struct Columns<'a> {
     pub p: &'a [u8],
 }
 
-/// The private memory events are copied to: made once, used for every call.
-pub struct Block {
-    raw: Box<[u8; RAW]>,
-    t: Box<[u64; BLOCK]>,
-    pixel: Box<[u32; BLOCK]>,
-    p: Box<[u8; BLOCK]>,
-    len: usize,
+/// Which columns a kernel looks at besides the pixels; the others it is given are empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Needs {
+    /// Timestamps.
+    pub t: bool,
+    /// Polarities.
+    pub p: bool,
 }
 
-impl Default for Block {
-    fn default() -> Self {
-        Self {
-            raw: Box::new([0; RAW]),
-            t: Box::new([0; BLOCK]),
-            pixel: Box::new([0; BLOCK]),
-            p: Box::new([0; BLOCK]),
-            len: 0,
+impl Needs {
+    /// All columns.
+    pub const ALL: Self = Self { t: true, p: true };
+    /// Pixels alone.
+    pub const PIXELS: Self = Self { t: false, p: false };
+}
+
+/// How blocks are decoded. All ways give the same columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Isa {
+    /// One event at a time: every machine, every layout, and what the others are tested against.
+    Scalar,
+    /// Sixteen packed events at a time, with AVX-512 and its byte permutations.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl Isa {
+    /// The ways this machine has, the best last.
+    pub fn available() -> Vec<Self> {
+        let mut ways = vec![Self::Scalar];
+        #[cfg(target_arch = "x86_64")]
+        if avx512::is_available() {
+            ways.push(Self::Avx512);
+        }
+        ways
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Scalar => "scalar",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => "avx512",
+        }
+    }
+
+    /// The best way this machine has, or the one that the environment variable `FRAMES2PY_ISA` names. Looked up once.
+    pub fn chosen() -> std::result::Result<Self, String> {
+        static CHOSEN: OnceLock<std::result::Result<Isa, String>> = OnceLock::new();
+        CHOSEN.get_or_init(|| Self::named(std::env::var_os("FRAMES2PY_ISA").as_deref())).clone()
+    }
+
+    fn named(name: Option<&OsStr>) -> std::result::Result<Self, String> {
+        let ways = Self::available();
+        match name.filter(|name| !name.is_empty()) {
+            None => Ok(ways[ways.len() - 1]),
+            Some(name) => ways.iter().copied().find(|way| OsStr::new(way.name()) == name).ok_or_else(|| {
+                let names: Vec<_> = ways.iter().map(|way| way.name()).collect();
+                format!("FRAMES2PY_ISA must be one of {} on this machine, got {name:?}", names.join(", "))
+            }),
         }
     }
 }
 
+/// The private memory events are decoded into: made once, used for every call.
+pub struct Block {
+    isa: Isa,
+    raw: Box<[u8; RAW]>,
+    columns: Box<Room>,
+    len: usize,
+    needs: Needs,
+}
+
+/// Room for the columns of a block, and for what a vector store writes beyond the last event.
+struct Room {
+    t: [u64; BLOCK + LANES],
+    pixel: [u32; BLOCK + LANES],
+    p: [u8; BLOCK + LANES],
+}
+
+/// Events that a vector store may write at once.
+const LANES: usize = 16;
+
+/// What a stretch of events was decoded to.
+struct Decoded {
+    /// How many are inside the sensor.
+    inside: usize,
+    /// The largest `t` of those, 0 if there are none.
+    latest: u64,
+    /// Whether any `t`, inside or outside, is out of range.
+    bad: bool,
+}
+
+impl Default for Block {
+    fn default() -> Self {
+        Self::new(Isa::chosen().unwrap_or(Isa::Scalar))
+    }
+}
+
 impl Block {
-    /// Copies the records of `range` (at most [`BLOCK`]) and keeps those inside `sensor`. Also returns the largest `t` of
-    /// all of them.
-    fn load(&mut self, events: &Events<'_>, range: Range<usize>, sensor: SensorSize) -> (Found, u64) {
+    /// A block that is filled in this way, which the machine must have.
+    pub fn new(isa: Isa) -> Self {
+        assert!(Isa::available().contains(&isa));
+        let columns = Room { t: [0; BLOCK + LANES], pixel: [0; BLOCK + LANES], p: [0; BLOCK + LANES] };
+        Self { isa, raw: Box::new([0; RAW]), columns: Box::new(columns), len: 0, needs: Needs::ALL }
+    }
+
+    /// Decodes the records of `range` (at most [`BLOCK`]) and keeps those inside `sensor`. Also says whether any of all
+    /// of them has its `t` out of range.
+    fn load(
+        &mut self,
+        events: &Events<'_>,
+        range: Range<usize>,
+        sensor: SensorSize,
+        needs: Needs,
+    ) -> (Found, bool) {
         let count = range.len();
-        assert!(count <= BLOCK);
-        let Self { raw, t: ts, pixel: pixels, p: ps, len } = self;
-        let (mut n, mut largest) = (0, 0);
-        events.for_each(range, raw, |t, x, y, p| {
+        assert!(count <= BLOCK && range.end <= events.len);
+        let Decoded { inside, latest, bad } = match self.isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 if events.layout == Layout::PACKED => {
+                // SAFETY: `new` saw that the machine has what the function needs. `range` is inside the records, which are
+                // packed and readable by the promise of `from_raw`.
+                unsafe { avx512::decode(events.data, events.len, range, sensor, needs, &mut self.columns) }
+            }
+            _ => self.decode(events, range, sensor),
+        };
+        (self.len, self.needs) = (inside, needs);
+        let out_of_bounds = (count - inside) as u64;
+        (Found { events: count as u64, out_of_bounds, latest: (inside > 0).then_some(latest) }, bad)
+    }
+
+    fn decode(&mut self, events: &Events<'_>, range: Range<usize>, sensor: SensorSize) -> Decoded {
+        let count = range.len();
+        let Room { t: ts, pixel: pixels, p: ps } = &mut *self.columns;
+        let (mut n, mut all) = (0, 0);
+        events.for_each(range, &mut self.raw, |t, x, y, p| {
             let index = sensor.index(x, y);
             // Written in any case, kept only if inside: no branch to mispredict. `n % BLOCK` is `n`, as the range is no
             // longer than the block.
@@ -224,31 +365,56 @@ impl Block {
             pixels[n % BLOCK] = index.unwrap_or(0);
             ps[n % BLOCK] = p;
             n += usize::from(index.is_some());
-            largest = t.max(largest);
+            all |= t;
         });
-        *len = n;
-        let latest = if n == count { largest } else { ts[..n].iter().copied().max().unwrap_or(0) };
-        let out_of_bounds = (count - n) as u64;
-        (Found { events: count as u64, out_of_bounds, latest: (n > 0).then_some(latest) }, largest)
+        debug_assert!(n <= count);
+        let latest = ts[..n].iter().copied().max().unwrap_or(0);
+        Decoded { inside: n, latest, bad: all >= TIMESTAMP_LIMIT }
     }
 
     fn columns(&self) -> Columns<'_> {
+        let Room { t, pixel, p } = &*self.columns;
         let n = self.len;
-        Columns { t: &self.t[..n], pixel: &self.pixel[..n], p: &self.p[..n] }
+        Columns {
+            t: if self.needs.t { &t[..n] } else { &[] },
+            pixel: &pixel[..n],
+            p: if self.needs.p { &p[..n] } else { &[] },
+        }
     }
 
-    /// Where another thread changed the records after they were checked, times may be too large by now.
+    /// [`load`](Self::load) for records whose times were found to be in range. Where another thread changed some since then,
+    /// those are left out.
+    fn load_checked(
+        &mut self,
+        events: &Events<'_>,
+        range: Range<usize>,
+        sensor: SensorSize,
+        needs: Needs,
+    ) -> Found {
+        let (found, bad) = self.load(events, range.clone(), sensor, needs);
+        if bad { self.load_changed(events, range, sensor) } else { found }
+    }
+
     #[cold]
-    fn drop_invalid(&mut self) {
+    fn load_changed(&mut self, events: &Events<'_>, range: Range<usize>, sensor: SensorSize) -> Found {
+        let (mut found, _) = self.load(events, range, sensor, Needs::ALL);
+        let Room { t, pixel, p } = &mut *self.columns;
         let mut n = 0;
         for i in 0..self.len {
-            if self.t[i] < TIMESTAMP_LIMIT {
-                (self.t[n], self.pixel[n], self.p[n]) = (self.t[i], self.pixel[i], self.p[i]);
+            if t[i] < TIMESTAMP_LIMIT {
+                (t[n], pixel[n], p[n]) = (t[i], pixel[i], p[i]);
                 n += 1;
             }
         }
         self.len = n;
+        found.latest = t[..n].iter().copied().max();
+        found
     }
+}
+
+/// Where the blocks of a call of `len` events start and end.
+fn blocks(len: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..len).step_by(BLOCK).map(move |start| start..len.min(start + BLOCK))
 }
 
 /// The events of one call whose timestamps were checked, and nothing else yet.
@@ -256,26 +422,31 @@ pub struct Call<'a> {
     events: Events<'a>,
     sensor: SensorSize,
     block: &'a mut Block,
+    needs: Needs,
     /// What `block` holds, if that is the whole call.
     loaded: Option<Found>,
 }
 
 impl<'a> Call<'a> {
-    /// Looks at all timestamps and changes nothing but `block`. Fails with the largest one if that is out of range.
-    pub fn check(events: Events<'a>, sensor: SensorSize, block: &'a mut Block) -> Result<Self, u64> {
+    /// Looks at all timestamps and changes nothing but `block`. Fails with the largest one if that is out of range. Blocks
+    /// will have the columns of `needs`.
+    pub fn check(
+        events: Events<'a>,
+        sensor: SensorSize,
+        block: &'a mut Block,
+        needs: Needs,
+    ) -> Result<Self, u64> {
         let len = events.len();
-        let (loaded, largest) = if len <= BLOCK {
-            let (found, largest) = block.load(&events, 0..len, sensor);
-            (Some(found), largest)
+        let (loaded, bad) = if len <= BLOCK {
+            let (found, bad) = block.load(&events, 0..len, sensor, needs);
+            (Some(found), bad)
         } else {
-            let mut largest = 0;
-            events.for_each(0..len, &mut block.raw, |t, _, _, _| largest = t.max(largest));
-            (None, largest)
+            (None, events.any_out_of_range())
         };
-        if largest >= TIMESTAMP_LIMIT {
-            return Err(largest);
+        if bad {
+            return Err(events.largest_out_of_range());
         }
-        Ok(Self { events, sensor, block, loaded })
+        Ok(Self { events, sensor, block, needs, loaded })
     }
 
     /// The records themselves.
@@ -300,15 +471,9 @@ impl<'a> Call<'a> {
             }
             return Ok(found);
         }
-        let len = self.events.len();
         let mut total = Found::default();
-        for start in (0..len).step_by(BLOCK) {
-            let (mut found, largest) =
-                self.block.load(&self.events, start..len.min(start + BLOCK), self.sensor);
-            if largest >= TIMESTAMP_LIMIT {
-                self.block.drop_invalid();
-                found.latest = self.block.columns().t.iter().copied().max();
-            }
+        for range in blocks(self.events.len()) {
+            let found = self.block.load_checked(&self.events, range, self.sensor, self.needs);
             if let Some(latest) = found.latest {
                 f(self.block.columns(), latest)?;
             }
@@ -316,6 +481,47 @@ impl<'a> Call<'a> {
         }
         Ok(total)
     }
+}
+
+/// What is to be done with a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Take it in.
+    Add,
+    /// Take it back: it is of a call that is rejected.
+    Remove,
+}
+
+/// Hands over the in-bounds events of a call while their timestamps are looked at: one pass over the caller's memory, for
+/// whoever can take events back. Fails with the largest timestamp, after all that was added was removed, if that is out of
+/// range.
+///
+/// The events are read again to remove them. If another thread changes their coordinates meanwhile, others are removed than
+/// were added.
+pub fn in_one_pass(
+    events: Events<'_>,
+    sensor: SensorSize,
+    block: &mut Block,
+    needs: Needs,
+    mut f: impl FnMut(Step, Columns<'_>),
+) -> Result<Found, u64> {
+    let mut total = Found::default();
+    for range in blocks(events.len()) {
+        let start = range.start;
+        let (found, bad) = block.load(&events, range, sensor, needs);
+        if bad {
+            for range in blocks(start) {
+                block.load(&events, range, sensor, needs);
+                f(Step::Remove, block.columns());
+            }
+            return Err(events.largest_out_of_range());
+        }
+        if found.in_bounds() > 0 {
+            f(Step::Add, block.columns());
+        }
+        total.add(found);
+    }
+    Ok(total)
 }
 
 #[cfg(test)]
@@ -348,7 +554,7 @@ pub(crate) mod tests {
         // SAFETY: `bytes` holds `count` records and outlives the call.
         let raw = unsafe { Events::from_raw(bytes.as_ptr(), count, layout) };
         let mut block = Block::default();
-        let mut call = Call::check(raw, sensor, &mut block).unwrap();
+        let mut call = Call::check(raw, sensor, &mut block, Needs::ALL).unwrap();
         let mut seen = Vec::new();
         let found = call
             .for_each_block(|c, latest| {
@@ -402,7 +608,7 @@ pub(crate) mod tests {
                 events[bad].0 = TIMESTAMP_LIMIT + 3;
                 let bytes = records(&events, Layout::PACKED);
                 let mut block = Block::default();
-                let checked = Call::check(Events::packed(&bytes), sensor, &mut block);
+                let checked = Call::check(Events::packed(&bytes), sensor, &mut block, Needs::ALL);
                 assert_eq!(checked.err(), Some(TIMESTAMP_LIMIT + 3));
             }
         }
@@ -412,8 +618,9 @@ pub(crate) mod tests {
     fn events_that_changed_after_the_check_are_dropped() {
         let mut block = Block::default();
         let bytes = records(&[(5, 0, 0, 1), (TIMESTAMP_LIMIT, 1, 0, 1), (6, 2, 0, 0)], Layout::PACKED);
-        block.load(&Events::packed(&bytes), 0..3, SensorSize::new(4, 1).unwrap());
-        block.drop_invalid();
+        let found =
+            block.load_checked(&Events::packed(&bytes), 0..3, SensorSize::new(4, 1).unwrap(), Needs::PIXELS);
+        assert_eq!(found.latest, Some(6));
         assert_eq!(block.columns().t, &[5, 6]);
         assert_eq!(block.columns().pixel, &[0, 2]);
         assert_eq!(block.columns().p, &[1, 0]);

@@ -1,8 +1,9 @@
 //! Windowed counts. The memory they count into is the frame that is published; counting goes on in a cleared spare.
 
-use super::{Kernel, STATE};
+use super::hot;
+use super::{Kernel, Retracts, STATE};
 use crate::error::Result;
-use crate::event::Columns;
+use crate::event::{Columns, Needs};
 use crate::publish::{Memory, Spec};
 
 /// Counts of events, modulo 2^32: `(H, W)` uint32, or `(H, W, 2)` uint32 by polarity, 0 OFF and 1 ON.
@@ -22,20 +23,16 @@ impl<const BY_POLARITY: bool> Kernel for Counts<BY_POLARITY> {
         &self.spec
     }
 
+    fn needs(&self) -> Needs {
+        Needs { t: false, p: BY_POLARITY }
+    }
+
+    fn retracts(&mut self) -> Option<&mut dyn Retracts> {
+        Some(self)
+    }
+
     fn accumulate(&mut self, events: Columns<'_>, _latest: u64) -> Result<()> {
-        if BY_POLARITY {
-            let counts = self.counts.as_mut_slice::<[u32; 2]>();
-            for (&pixel, &p) in events.pixel.iter().zip(events.p) {
-                let count = &mut counts[pixel as usize][usize::from(p != 0)];
-                *count = count.wrapping_add(1);
-            }
-        } else {
-            let counts = self.counts.as_mut_slice::<u32>();
-            for &pixel in events.pixel {
-                let count = &mut counts[pixel as usize];
-                *count = count.wrapping_add(1);
-            }
-        }
+        self.add(events);
         Ok(())
     }
 
@@ -56,6 +53,53 @@ impl<const BY_POLARITY: bool> Kernel for Counts<BY_POLARITY> {
 
     fn reset(&mut self) -> Result<()> {
         self.close_window()
+    }
+}
+
+impl<const BY_POLARITY: bool> Counts<BY_POLARITY> {
+    /// Adds `by` per event, modulo 2^32.
+    #[inline(always)]
+    fn count(&mut self, Columns { pixel: pixels, p: ps, .. }: Columns<'_>, by: u32) {
+        let hot = hot::pixel(pixels);
+        if BY_POLARITY {
+            let counts = self.counts.as_mut_slice::<[u32; 2]>();
+            let mut one = |pixel: u32, p: u8| {
+                let count = &mut counts[pixel as usize][usize::from(p != 0)];
+                *count = count.wrapping_add(by);
+            };
+            if let Some(hot) = hot {
+                let mut on = 0;
+                let all = hot::apart(hot, pixels, ps, |p, is_hot| on += u32::from(is_hot & (p != 0)), one);
+                let [off_count, on_count] = &mut counts[hot as usize];
+                *off_count = off_count.wrapping_add((all as u32 - on).wrapping_mul(by));
+                *on_count = on_count.wrapping_add(on.wrapping_mul(by));
+            } else {
+                pixels.iter().zip(ps).for_each(|(&pixel, &p)| one(pixel, p));
+            }
+        } else {
+            let counts = self.counts.as_mut_slice::<u32>();
+            let mut one = |pixel: u32| {
+                let count = &mut counts[pixel as usize];
+                *count = count.wrapping_add(by);
+            };
+            if let Some(hot) = hot {
+                let all = hot::apart(hot, pixels, hot::nothing(pixels), |(), _| (), |pixel, ()| one(pixel));
+                let count = &mut counts[hot as usize];
+                *count = count.wrapping_add((all as u32).wrapping_mul(by));
+            } else {
+                pixels.iter().for_each(|&pixel| one(pixel));
+            }
+        }
+    }
+}
+
+impl<const BY_POLARITY: bool> Retracts for Counts<BY_POLARITY> {
+    fn add(&mut self, events: Columns<'_>) {
+        self.count(events, 1);
+    }
+
+    fn remove(&mut self, events: Columns<'_>) {
+        self.count(events, 1_u32.wrapping_neg());
     }
 }
 

@@ -5,9 +5,11 @@
 //! exponent. A float64 result that is rounded to float32 once has room for about 2^29 float64 roundings
 //! before it can be off by more than one unit in the last place.
 
+use super::exp::Weights;
+use super::hot;
 use super::{Kernel, STATE};
 use crate::error::Result;
-use crate::event::Columns;
+use crate::event::{BLOCK, Columns, Isa, Needs};
 use crate::geometry::SensorSize;
 use crate::publish::{Memory, Spec};
 
@@ -61,11 +63,21 @@ impl Kernel for ExpDecay {
         Ok(())
     }
 
-    fn accumulate(&mut self, events: Columns<'_>, _latest: u64) -> Result<()> {
+    fn needs(&self) -> Needs {
+        Needs::PIXELS
+    }
+
+    fn accumulate(&mut self, Columns { pixel: pixels, .. }: Columns<'_>, _latest: u64) -> Result<()> {
         let one = 1.0 / self.scale;
         let stored = self.stored.as_mut_slice::<f64>();
-        for &pixel in events.pixel {
-            stored[pixel as usize] += one;
+        if let Some(hot) = hot::pixel(pixels) {
+            let elsewhere = |pixel: u32, ()| stored[pixel as usize] += one;
+            let all = hot::apart(hot, pixels, hot::nothing(pixels), |(), _| (), elsewhere);
+            stored[hot as usize] += all as f64 * one;
+        } else {
+            for &pixel in pixels {
+                stored[pixel as usize] += one;
+            }
         }
         Ok(())
     }
@@ -90,6 +102,7 @@ impl Kernel for ExpDecay {
 pub struct TimestampDecay {
     spec: Spec,
     tau_us: f64,
+    weights: Weights,
     stored: Memory,
     reference: Option<u64>,
 }
@@ -101,7 +114,8 @@ const FARTHEST: f64 = 300.0;
 
 impl TimestampDecay {
     pub fn new(spec: Spec, sensor: SensorSize, tau_us: f64) -> Result<Self> {
-        Ok(Self { spec, tau_us, stored: state(sensor)?, reference: None })
+        let weights = Weights::new(Isa::chosen().unwrap_or(Isa::Scalar));
+        Ok(Self { spec, tau_us, weights, stored: state(sensor)?, reference: None })
     }
 }
 
@@ -117,6 +131,10 @@ impl Kernel for TimestampDecay {
         &self.spec
     }
 
+    fn needs(&self) -> Needs {
+        Needs { t: true, p: false }
+    }
+
     fn accumulate(&mut self, events: Columns<'_>, latest: u64) -> Result<()> {
         let reference = match self.reference {
             Some(r) if (latest.saturating_sub(r) as f64) <= FARTHEST * self.tau_us => r,
@@ -129,15 +147,28 @@ impl Kernel for TimestampDecay {
         };
         self.reference = Some(reference);
 
-        // Neighbours in a stream often share a timestamp, so the last exponential is kept.
-        let (mut last_t, mut last) = (reference, 1.0);
-        let tau_us = self.tau_us;
+        let Columns { t: times, pixel: pixels, .. } = events;
+        debug_assert!(pixels.len() <= BLOCK && pixels.len() == times.len());
+        let mut weights = [0.0; BLOCK];
+        // The inverse of the smallest time constants is infinite, which times 0 would be no number.
+        let per_us = self.tau_us.recip().min(f64::MAX);
+        self.weights.fill(&mut weights, times, reference, per_us);
         let sums = self.stored.as_mut_slice::<f64>();
-        for (&pixel, &t) in events.pixel.iter().zip(events.t) {
-            if t != last_t {
-                (last_t, last) = (t, exp_between(reference, t, tau_us));
+        if let Some(hot) = hot::pixel(pixels) {
+            // Four sums, which do not wait for each other.
+            let (mut totals, mut i) = ([0.0; 4], 0);
+            let at = |weight: f64, is_hot: bool| {
+                totals[i % 4] += if is_hot { weight } else { 0.0 };
+                i += 1;
+            };
+            hot::apart(hot, pixels, &weights[..pixels.len()], at, |pixel, weight| {
+                sums[pixel as usize] += weight
+            });
+            sums[hot as usize] += totals.iter().sum::<f64>();
+        } else {
+            for (&pixel, &weight) in pixels.iter().zip(&weights) {
+                sums[pixel as usize] += weight;
             }
-            sums[pixel as usize] += last;
         }
         Ok(())
     }

@@ -3,14 +3,20 @@
 //! A kernel is a single-writer state machine. It sees the in-bounds events of accepted calls only, as private
 //! columns ([`Columns`]) whose pixel indices are below the sensor's number of pixels and whose times are below
 //! 2^63. It never sees caller memory.
+//!
+//! A call comes as stretches of at most [`BLOCK`](crate::event::BLOCK) events. [`Columns::pixel`] is also the list of
+//! what a stretch touches: one entry per in-bounds event, in the order of the call, repeats included, no entry for
+//! events outside the sensor. A kernel that keeps books of what changed since its last publication needs nothing else.
 
 mod count;
 mod decay;
+mod exp;
+mod hot;
 mod surface;
 mod temporal;
 
 use crate::error::Result;
-use crate::event::{Columns, Events, Found};
+use crate::event::{Columns, Events, Found, Needs};
 use crate::geometry::SensorSize;
 use crate::publish::{Element, Memory, Recipe, Spec};
 
@@ -22,6 +28,17 @@ pub trait Kernel: Send {
     /// Runs once per accepted call, also for one without in-bounds events.
     fn begin_call(&mut self) -> Result<()> {
         Ok(())
+    }
+
+    /// The columns it is to be given besides the pixels.
+    fn needs(&self) -> Needs {
+        Needs::ALL
+    }
+
+    /// A kernel that can take back exactly what it took in says so here. Its calls are then checked while they are taken
+    /// in, which saves a pass over the caller's memory, and it is not told where a call begins.
+    fn retracts(&mut self) -> Option<&mut dyn Retracts> {
+        None
     }
 
     /// Takes in in-bounds events, at least one: a stretch of a call. `latest` is the largest of their times.
@@ -66,6 +83,15 @@ pub trait PublishesRecipes {
     /// Fills in a recipe of this kernel's, new or used before, with what is shown at `watermark`. What happens to the
     /// kernel later does not change what it makes. A failure leaves the recipe undefined and the kernel as it was.
     fn prescribe(&mut self, recipe: &mut dyn Recipe, watermark: Option<u64>) -> Result<()>;
+}
+
+/// How a kernel undoes what it was given of a call that is rejected after all.
+pub trait Retracts {
+    /// Takes in in-bounds events.
+    fn add(&mut self, events: Columns<'_>);
+
+    /// Takes back in-bounds events that `add` took in, in whatever order.
+    fn remove(&mut self, events: Columns<'_>);
 }
 
 /// How a kernel that must see calls as they came takes them in.

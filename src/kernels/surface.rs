@@ -1,8 +1,8 @@
 //! The surface of latest times (the time surface before any decay; Lagorce et al., HOTS, TPAMI 2017).
 
-use super::{Kernel, STATE};
+use super::{Kernel, STATE, hot};
 use crate::error::Result;
-use crate::event::Columns;
+use crate::event::{Columns, Needs};
 use crate::publish::{Memory, Spec};
 
 /// `(H, W)` uint64: the largest `t` seen at each pixel; 0 where there was none.
@@ -22,11 +22,29 @@ impl Kernel for TimeSurface {
         &self.spec
     }
 
+    fn needs(&self) -> Needs {
+        Needs { t: true, p: false }
+    }
+
     fn accumulate(&mut self, events: Columns<'_>, _latest: u64) -> Result<()> {
+        let Columns { t: times, pixel: pixels, .. } = events;
         let latest = self.latest.as_mut_slice::<u64>();
-        for (&pixel, &t) in events.pixel.iter().zip(events.t) {
+        let mut one = |pixel: u32, t: u64| {
             let latest = &mut latest[pixel as usize];
             *latest = t.max(*latest);
+        };
+        if let Some(hot) = hot::pixel(pixels) {
+            let mut latest = 0;
+            hot::apart(
+                hot,
+                pixels,
+                times,
+                |t, is_hot| latest = latest.max(if is_hot { t } else { 0 }),
+                &mut one,
+            );
+            one(hot, latest);
+        } else {
+            pixels.iter().zip(times).for_each(|(&pixel, &t)| one(pixel, t));
         }
         Ok(())
     }

@@ -102,7 +102,9 @@ impl NativeKernel {
         let array = this.layouts.check(events)?;
         let mut inner = this.inner.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
         let (kernel, block) = &mut *inner;
-        let mut call = Call::check(array.events(), this.sensor, block).map_err(|t| Error::Timestamp { t })?;
+        let needs = kernel.needs();
+        let mut call =
+            Call::check(array.events(), this.sensor, block, needs).map_err(|t| Error::Timestamp { t })?;
         let found = call.count();
         if found.out_of_bounds > 0 {
             return Err(PyValueError::new_err(format!(
