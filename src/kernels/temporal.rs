@@ -22,7 +22,7 @@
 
 use super::{Kernel, PublishesRecipes, STATE};
 use crate::error::{Error, Result};
-use crate::event::{BLOCK, Columns};
+use crate::event::Columns;
 use crate::geometry::SensorSize;
 use crate::publish::{Recipe, Spec};
 use bytemuck::{Pod, Zeroable};
@@ -30,7 +30,7 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A list is at most this fraction of the sensor, and at least a block. Up to about here, adding it up costs a reader less
+/// A list is at most this fraction of the sensor. Up to about here, adding it up costs a reader less
 /// than planes would cost the producer.
 const PIXELS_PER_ENTRY: usize = 2;
 
@@ -169,6 +169,8 @@ impl<T> Kept<T> {
 
 /// What is kept of both.
 struct Spare<K: Kind> {
+    /// Entries that a list has room for.
+    most: usize,
     lists: Kept<Vec<K::Entry>>,
     planes: Kept<Box<[K::Cell]>>,
 }
@@ -179,10 +181,10 @@ const SPARE: usize = 16;
 
 impl<K: Kind> Spare<K> {
     /// An empty list that nobody else refers to.
-    fn list(&mut self) -> List<K> {
-        let mut list = self.lists.take().unwrap_or_default();
+    fn list(&mut self) -> Result<List<K>> {
+        let Some(mut list) = self.lists.take() else { return Ok(Arc::new(new_list(self.most)?)) };
         Arc::get_mut(&mut list).expect("referred to by nobody else").clear();
-        list
+        Ok(list)
     }
 
     /// Planes that nobody else refers to, of `cells` zeros or like `planes`.
@@ -212,42 +214,29 @@ fn new_planes<K: Kind>(cells: usize) -> Result<Planes<K>> {
         .map_err(|()| out_of_memory::<K::Cell>(cells))
 }
 
-fn reserve<T>(list: &mut Vec<T>, more: usize) -> Result<()> {
-    list.try_reserve(more).map_err(|_| out_of_memory::<T>(list.len().saturating_add(more)))
+/// A list with room for so many. What is never written to takes no memory.
+fn new_list<T>(most: usize) -> Result<Vec<T>> {
+    let mut list = Vec::new();
+    list.try_reserve_exact(most).map_err(|_| out_of_memory::<T>(most))?;
+    Ok(list)
 }
 
 impl<K: Kind> Bin<K> {
-    /// Takes in events of this bin, which starts at `start`. Fails only for want of memory when its planes are referred to
-    /// by a publication and there is no room in lists.
-    fn add(
-        &mut self,
-        kind: K,
-        most: usize,
-        start: u64,
-        events: Columns<'_>,
-        spare: &mut Spare<K>,
-    ) -> Result<()> {
+    /// Takes in events of this bin, which starts at `start`. Fails only where a list is full, a publication refers to the planes,
+    /// and there is no memory for others.
+    fn add(&mut self, kind: K, start: u64, events: Columns<'_>, spare: &mut Spare<K>) -> Result<()> {
         let count = events.t.len();
         let entries = events.t.iter().zip(events.pixel).zip(events.p);
         let entries = entries.map(|((&t, &pixel), &p)| kind.entry(pixel, t - start, p != 0));
-        if self.own.capacity() - self.own.len() < count && !self.make_room(kind, most, count, spare)? {
+        if self.own.len() + count > spare.most {
+            self.add_up(kind, spare)?;
+        }
+        if count > spare.most {
             kind.add(self.planes_mut(spare)?, entries);
-            return Ok(());
+        } else {
+            self.own.extend(entries);
         }
-        self.own.extend(entries);
         Ok(())
-    }
-
-    /// Makes room for more entries of its own. Whether it could.
-    #[cold]
-    fn make_room(&mut self, kind: K, most: usize, count: usize, spare: &mut Spare<K>) -> Result<bool> {
-        if self.own.len() + count > most {
-            self.add_up(kind, spare)?;
-        }
-        if self.own.try_reserve(count).is_err() {
-            self.add_up(kind, spare)?;
-        }
-        Ok(self.own.capacity() - self.own.len() >= count)
     }
 
     /// Adds its own list up into its planes.
@@ -274,35 +263,27 @@ impl<K: Kind> Bin<K> {
     }
 
     /// Itself for a publication. All of it can be referred to from here on.
-    fn show(&mut self, kind: K, most: usize, spare: &mut Spare<K>) -> Result<()> {
+    fn show(&mut self, kind: K, spare: &mut Spare<K>) -> Result<()> {
         if self.own.is_empty() {
             return Ok(());
         }
         let Some(shared) = &mut self.shared else {
-            let mut list = spare.list();
+            let mut list = spare.list()?;
             std::mem::swap(Arc::get_mut(&mut list).expect("referred to by nobody else"), &mut self.own);
             self.shared = Some(list);
             return Ok(());
         };
-        if shared.len() + self.own.len() > most {
+        if shared.len() + self.own.len() > spare.most {
             return self.add_up(kind, spare);
         }
-        match Arc::get_mut(shared) {
-            Some(shared) => {
-                reserve(shared, self.own.len())?;
-                shared.append(&mut self.own);
-            }
-            None => {
-                let mut copy = spare.list();
-                let entries = Arc::get_mut(&mut copy).expect("referred to by nobody else");
-                if let Err(error) = reserve(entries, shared.len() + self.own.len()) {
-                    spare.lists.keep(copy);
-                    return Err(error);
-                }
-                entries.extend_from_slice(shared);
-                entries.append(&mut self.own);
-                spare.lists.keep(std::mem::replace(shared, copy));
-            }
+        if let Some(shared) = Arc::get_mut(shared) {
+            shared.append(&mut self.own);
+        } else {
+            let mut copy = spare.list()?;
+            let entries = Arc::get_mut(&mut copy).expect("referred to by nobody else");
+            entries.extend_from_slice(shared);
+            entries.append(&mut self.own);
+            spare.lists.keep(std::mem::replace(shared, copy));
         }
         Ok(())
     }
@@ -339,8 +320,6 @@ pub struct Temporal<K: Kind> {
     shown: usize,
     ring: Ring,
     bins: Vec<Bin<K>>,
-    /// Entries that a list may have.
-    most: usize,
     spare: Spare<K>,
 }
 
@@ -359,20 +338,21 @@ impl<K: Kind> Temporal<K> {
         let (Some(slots), Some(cells), Some(_)) = (slots, cells, all) else {
             return Err(Error::OutOfMemory { what: STATE, bytes: None });
         };
-        let mut bins = Vec::new();
-        reserve(&mut bins, slots)?;
+        let most = pixels / PIXELS_PER_ENTRY;
+        let mut bins = new_list(slots)?;
+        let mut spare = Spare { most, lists: Kept::new(slots + SPARE), planes: Kept::new(slots + SPARE) };
         for _ in 0..slots {
-            bins.push(Bin { own: Vec::new(), shared: None, planes: new_planes::<K>(cells)?, is_used: false });
+            bins.push(Bin {
+                own: new_list(most)?,
+                shared: None,
+                planes: new_planes::<K>(cells)?,
+                is_used: false,
+            });
+            // One for itself, one to be shared: a call has all that it can need.
+            spare.lists.keep(Arc::new(new_list(most)?));
         }
-        Ok(Self {
-            spec,
-            kind,
-            shown,
-            ring: Ring { slots: slots as u64, bin_us, newest: None },
-            bins,
-            most: (pixels / PIXELS_PER_ENTRY).max(BLOCK),
-            spare: Spare { lists: Kept::new(slots + SPARE), planes: Kept::new(slots + SPARE) },
-        })
+        let ring = Ring { slots: slots as u64, bin_us, newest: None };
+        Ok(Self { spec, kind, shown, ring, bins, spare })
     }
 
     /// The slots of the bins that are shown at `watermark`: `None` for those of before the first event, and of before time 0.
@@ -406,7 +386,7 @@ impl<K: Kind> Kernel for Temporal<K> {
             let run = Columns { t: &t[..n], pixel: &pixel[..n], p: &p[..n] };
             (t, pixel, p) = (&t[n..], &pixel[n..], &p[n..]);
             if let Some(slot) = ring.slot(q) {
-                bins[slot].add(self.kind, self.most, start, run, spare)?;
+                bins[slot].add(self.kind, start, run, spare)?;
             }
         }
         Ok(())
@@ -443,8 +423,7 @@ fn run_length(t: &[u64], start: u64, bin_us: u64) -> usize {
 
 impl<K: Kind> PublishesRecipes for Temporal<K> {
     fn recipe(&self) -> Result<Box<dyn Recipe>> {
-        let mut parts = Vec::new();
-        reserve(&mut parts, self.shown)?;
+        let mut parts = new_list(self.shown)?;
         parts.resize_with(self.shown, || Part::EMPTY);
         Ok(Box::new(Shown { kind: self.kind, parts }))
     }
@@ -459,7 +438,7 @@ impl<K: Kind> PublishesRecipes for Temporal<K> {
                 continue;
             };
             let bin = &mut self.bins[slot];
-            bin.show(self.kind, self.most, &mut self.spare)?;
+            bin.show(self.kind, &mut self.spare)?;
             part.list.clone_from(&bin.shared);
             part.planes = bin.is_used.then(|| Arc::clone(&bin.planes));
         }
@@ -474,57 +453,56 @@ pub struct Histogram {
     bins: usize,
 }
 
-/// In an entry of the histogram: the event is ON. The rest is the pixel.
-const ON: u32 = 1 << 31;
-
 impl Temporal<Histogram> {
     /// A stacked histogram.
     pub fn histogram(spec: Spec, sensor: SensorSize, bins: usize, bin_us: u64) -> Result<Self> {
         let pixels = sensor.pixels();
-        let cells = pixels.checked_mul(2).filter(|_| pixels <= ON as usize);
+        let cells = pixels.checked_mul(2).filter(|&cells| u32::try_from(cells).is_ok());
         Self::new(spec, Histogram { pixels, bins }, pixels, bins, bin_us, cells)
     }
 }
 
 impl Kind for Histogram {
+    /// The place in the bin's planes, OFF and ON.
     type Entry = u32;
     type Cell = u32;
 
     #[inline(always)]
     fn entry(self, pixel: u32, _into: u64, on: bool) -> u32 {
-        pixel | u32::from(on) << 31
+        // Both planes have fewer than 2^32 pixels.
+        pixel + if on { self.pixels as u32 } else { 0 }
     }
 
     fn add(self, planes: &mut [u32], entries: impl Iterator<Item = u32>) {
-        let (off, on) = planes.split_at_mut(self.pixels);
-        count([off, on], entries);
+        for entry in entries {
+            let count = &mut planes[entry as usize];
+            *count = count.wrapping_add(1);
+        }
     }
 
     fn make<'a>(self, out: &mut [u8], bin: impl Fn(usize) -> Content<'a, Self>) -> Result<()> {
+        let Self { pixels, bins } = self;
         let out = bytemuck::cast_slice_mut::<_, u32>(out);
-        let (off, on) = out.split_at_mut(self.bins * self.pixels);
-        let planes = off.chunks_exact_mut(self.pixels).zip(on.chunks_exact_mut(self.pixels));
-        for (j, (off, on)) in planes.enumerate() {
+        for j in 0..bins {
             let bin = bin(j);
+            let (off, on) = out[j * pixels..].split_at_mut(bins * pixels);
+            let (off, on) = (&mut off[..pixels], &mut on[..pixels]);
             if let Some(planes) = bin.planes {
-                off.copy_from_slice(&planes[..self.pixels]);
-                on.copy_from_slice(&planes[self.pixels..]);
+                off.copy_from_slice(&planes[..pixels]);
+                on.copy_from_slice(&planes[pixels..]);
             } else {
                 off.fill(0);
                 on.fill(0);
             }
-            for list in bin.lists {
-                count([&mut *off, &mut *on], list.iter().copied());
+            // From the OFF plane of the bin to the end of its ON plane; the other bins' planes lie between.
+            let out = &mut out[j * pixels..][..(bins + 1) * pixels];
+            for entry in bin.entries() {
+                let place = entry as usize;
+                let count = &mut out[place + if place >= pixels { (bins - 1) * pixels } else { 0 }];
+                *count = count.wrapping_add(1);
             }
         }
         Ok(())
-    }
-}
-
-fn count(planes: [&mut [u32]; 2], entries: impl Iterator<Item = u32>) {
-    for entry in entries {
-        let count = &mut planes[(entry >> 31) as usize][(entry & !ON) as usize];
-        *count = count.wrapping_add(1);
     }
 }
 
@@ -571,8 +549,7 @@ impl Voxel {
         before: &Content<'_, Self>,
         after: &Content<'_, Self>,
     ) -> Result<()> {
-        let mut sums: Vec<i64> = Vec::new();
-        reserve(&mut sums, self.pixels)?;
+        let mut sums: Vec<i64> = new_list(self.pixels)?;
         sums.resize(self.pixels, 0);
         for (bin, share) in [(before, 1), (after, 0)] {
             for (sum, shares) in sums.iter_mut().zip(bin.planes.unwrap_or(&[])) {

@@ -14,7 +14,7 @@ use super::sync::{Mutex, MutexGuard, OnceLock};
 use crate::error;
 use std::any::Any;
 use std::process;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, TryLockError};
 
 /// What a frame is made of.
@@ -27,7 +27,11 @@ pub trait Recipe: Any + Send + Sync {
 pub struct Frame(Inner);
 
 enum Inner {
-    Made(Memory),
+    Made {
+        memory: Memory,
+        /// Somebody was shown the memory who might write to it, whatever he was told.
+        exposed: AtomicBool,
+    },
     Later(Box<Later>),
 }
 
@@ -43,7 +47,7 @@ struct Later {
 
 impl From<Memory> for Frame {
     fn from(memory: Memory) -> Self {
-        Self(Inner::Made(memory))
+        Self(Inner::Made { memory, exposed: AtomicBool::new(false) })
     }
 }
 
@@ -58,7 +62,7 @@ impl Frame {
     /// Whether `memory` has nothing to do.
     pub fn is_made(&self) -> bool {
         match &self.0 {
-            Inner::Made(_) => true,
+            Inner::Made { .. } => true,
             Inner::Later(later) => later.made.get().is_some(),
         }
     }
@@ -67,15 +71,24 @@ impl Frame {
     /// cannot be guarded; it may then be tried again.
     pub fn memory(&self) -> error::Result<&Memory> {
         match &self.0 {
-            Inner::Made(memory) => Ok(memory),
+            Inner::Made { memory, .. } => Ok(memory),
             Inner::Later(later) => later.memory(),
+        }
+    }
+
+    /// Says that the memory is shown to code that might write to it: from then on nothing is known of its content when it
+    /// comes back. To be called before, by who holds the publication.
+    pub fn expose(&self) {
+        if let Inner::Made { exposed, .. } = &self.0 {
+            // Relaxed: letting go of the publication releases this, and the writer acquires it with the slot.
+            exposed.store(true, Ordering::Relaxed);
         }
     }
 
     /// Maps it so that every write to it faults: now, or when it is made.
     pub fn guard(&mut self) -> error::Result<()> {
         match &mut self.0 {
-            Inner::Made(memory) => memory.guard(),
+            Inner::Made { memory, .. } => memory.guard(),
             Inner::Later(later) => {
                 later.guard = true;
                 Ok(())
@@ -83,21 +96,21 @@ impl Frame {
         }
     }
 
-    /// The frame for use again: the content of its memory is lost, that of its recipe is old.
+    /// The frame for use again, with what is known of its content; that of a recipe is old.
     pub fn recycled(self) -> error::Result<Self> {
-        Ok(Self(match self.0 {
-            Inner::Made(memory) => Inner::Made(memory.recycled()?),
+        match self.0 {
+            Inner::Made { memory, exposed } => Ok(memory.recycled(exposed.into_inner())?.into()),
             Inner::Later(mut later) => {
                 later.made.unmake();
-                Inner::Later(later)
+                Ok(Self(Inner::Later(later)))
             }
-        }))
+        }
     }
 
     /// The memory of a frame that is not to be made later.
     pub fn into_made(self) -> Option<Memory> {
         match self.0 {
-            Inner::Made(memory) => Some(memory),
+            Inner::Made { memory, .. } => Some(memory),
             Inner::Later(_) => None,
         }
     }
@@ -105,7 +118,7 @@ impl Frame {
     /// The recipe of a frame that is to be made later.
     pub fn recipe_mut(&mut self) -> Option<&mut dyn Recipe> {
         match &mut self.0 {
-            Inner::Made(_) => None,
+            Inner::Made { .. } => None,
             Inner::Later(later) => Some(&mut *later.recipe),
         }
     }
@@ -115,7 +128,7 @@ impl Later {
     fn memory(&self) -> error::Result<&Memory> {
         self.made.get_or_make(|spare| {
             let mut memory = match spare {
-                Some(memory) => memory.recycled()?,
+                Some(memory) => memory.recycled(true)?,
                 None => {
                     let memory = Memory::zeroed("a frame", self.bytes)?;
                     self.count.fetch_add(1, Ordering::Relaxed);
