@@ -12,6 +12,7 @@ mod count;
 mod decay;
 mod exp;
 mod hot;
+mod recent;
 mod surface;
 mod temporal;
 

@@ -1,5 +1,6 @@
 //! The surface of latest times (the time surface before any decay; Lagorce et al., HOTS, TPAMI 2017).
 
+use super::recent::Recent;
 use super::{Kernel, STATE, hot};
 use crate::error::Result;
 use crate::event::{Columns, Needs};
@@ -9,11 +10,12 @@ use crate::publish::{Memory, Spec};
 pub struct TimeSurface {
     spec: Spec,
     latest: Memory,
+    recent: Recent,
 }
 
 impl TimeSurface {
     pub fn new(spec: Spec) -> Result<Self> {
-        Ok(Self { latest: Memory::zeroed(STATE, spec.bytes())?, spec })
+        Ok(Self { latest: Memory::zeroed(STATE, spec.bytes())?, spec, recent: Recent::default() })
     }
 }
 
@@ -28,6 +30,7 @@ impl Kernel for TimeSurface {
 
     fn accumulate(&mut self, events: Columns<'_>, _latest: u64) -> Result<()> {
         let Columns { t: times, pixel: pixels, .. } = events;
+        self.recent.add(events.pixel);
         let latest = self.latest.as_mut_slice::<u64>();
         let mut one = |pixel: u32, t: u64| {
             let latest = &mut latest[pixel as usize];
@@ -54,8 +57,14 @@ impl Kernel for TimeSurface {
         Ok(())
     }
 
+    fn publish(&mut self, mut spare: Memory, _watermark: Option<u64>) -> Result<Memory> {
+        self.recent.publish(self.latest.as_slice::<u64>(), &mut spare);
+        Ok(spare)
+    }
+
     fn reset(&mut self) -> Result<()> {
         self.latest.clear();
+        self.recent.forget();
         Ok(())
     }
 }
