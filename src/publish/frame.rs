@@ -215,3 +215,66 @@ impl<T> Lazy<T> {
         spare.is_some()
     }
 }
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+    use std::sync::Barrier;
+    use std::thread;
+
+    #[test]
+    fn it_is_made_once_for_all() {
+        for _ in 0..50 {
+            let (lazy, made, start) = (Lazy::default(), AtomicUsize::new(0), Barrier::new(4));
+            let places = thread::scope(|scope| {
+                let get = || {
+                    start.wait();
+                    let make = |_| Ok::<_, ()>(made.fetch_add(1, Ordering::Relaxed));
+                    std::ptr::from_ref(lazy.get_or_make(make).unwrap()) as usize
+                };
+                let threads: Vec<_> = (0..4).map(|_| scope.spawn(get)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+            });
+            assert!(places.iter().all(|&place| place == places[0]));
+            assert_eq!(made.into_inner(), 1);
+        }
+    }
+
+    #[test]
+    fn where_it_failed_it_is_tried_again_and_the_old_value_is_used() {
+        let mut lazy = Lazy::default();
+        assert_eq!(lazy.get_or_make(|spare| if spare.is_none() { Err("no") } else { Ok(1) }), Err("no"));
+        assert_eq!(lazy.get_or_make(|_| Ok::<_, ()>(2)), Ok(&2));
+        assert!(lazy.unmake());
+        assert!(lazy.get().is_none());
+        assert_eq!(lazy.get_or_make(|spare| Ok::<_, ()>(spare.unwrap() + 1)), Ok(&3));
+    }
+
+    #[test]
+    fn nobody_waits_for_a_maker_who_was_not_forked_along() {
+        let lazy = Lazy::default();
+        // As a child finds it: locked, by a thread of its parent's.
+        let lost = lazy.making.lock().unwrap();
+        lazy.maker.store(process::id() ^ 1, Ordering::Relaxed);
+        assert_eq!(lazy.get_or_make(|_| Ok::<_, ()>(5)), Ok(&5));
+        drop(lost);
+    }
+
+    struct Never;
+
+    impl Recipe for Never {
+        fn make(&self, _out: &mut [u8]) -> error::Result<()> {
+            Err(Error::Poisoned)
+        }
+    }
+
+    #[test]
+    fn frames_are_counted_while_they_have_memory() {
+        let count = Arc::default();
+        let frame = Frame::later(Box::new(Never), Some(100), &count);
+        assert!(frame.memory().is_err());
+        assert!(!frame.is_made());
+        assert_eq!(count.load(Ordering::Relaxed), 0);
+    }
+}
