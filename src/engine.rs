@@ -10,10 +10,10 @@ use crate::exclusive::{Cell, Exclusive, Held, NOBODY, new_token, thread_token};
 use crate::geometry::SensorSize;
 use crate::kernels::Kernel;
 use crate::publish::{
-    Claim, MOST_HELD, Memory, Occupancy, Publication, Publisher, Retired, Spec, View, Writer,
+    Claim, Frame, MOST_HELD, Memory, Occupancy, Publication, Publisher, Retired, Spec, View, Writer,
 };
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{LockResult, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, LockResult, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// What an engine counted.
@@ -78,7 +78,9 @@ pub struct State<V: View> {
     last_publication: Option<Instant>,
     pending: bool,
     /// Had before a call changes anything, so that a call cannot fail for memory half-way.
-    spare: Option<(Claim, Memory)>,
+    spare: Option<(Claim, Frame)>,
+    /// Frames that readers made.
+    made: Arc<AtomicUsize>,
     counts: [u64; 3],
 }
 
@@ -116,6 +118,8 @@ pub struct Engine<V: View> {
     guard: bool,
     sensor: SensorSize,
     spec: Spec,
+    /// Frames that readers made and that were not given back; `None` where the writer makes them.
+    made: Option<Arc<AtomicUsize>>,
     born: Instant,
 }
 
@@ -125,15 +129,18 @@ impl<V: View> Engine<V> {
         let Options { interval, keep, guard } = options;
         let spec = kernel.spec().clone();
         let (publisher, writer) = Publisher::new(keep);
+        let made = Arc::new(AtomicUsize::new(0));
         let mut state = State {
             accumulator: Accumulator::new(sensor, kernel),
             writer,
             last_publication: None,
             pending: false,
             spare: None,
+            made: Arc::clone(&made),
             counts: [0; 3],
         };
         state.spare = Some(state.claim()?);
+        let later = state.accumulator.kernel_mut().publishes_recipes().is_some();
         Ok(Self {
             state: Exclusive::new(state),
             producer: AtomicU64::new(NOBODY),
@@ -146,6 +153,7 @@ impl<V: View> Engine<V> {
             guard,
             sensor,
             spec,
+            made: later.then_some(made),
             born: Instant::now(),
         })
     }
@@ -168,6 +176,20 @@ impl<V: View> Engine<V> {
     /// Frames in memory: those published and held or kept, and the one that may be ready for the next publication.
     pub fn occupancy(&self) -> Occupancy {
         self.publisher.pool().occupancy()
+    }
+
+    /// Bytes of the frames in memory: those held, kept and being filled, or made by readers.
+    pub fn frame_bytes(&self) -> usize {
+        let frames = match &self.made {
+            Some(made) => made.load(Ordering::Relaxed),
+            None => self.occupancy().contents,
+        };
+        frames * self.spec.bytes().unwrap_or(0)
+    }
+
+    /// Whether readers make the frames, so that publishing one costs the same whatever its size.
+    pub fn publishes_recipes(&self) -> bool {
+        self.made.is_some()
     }
 
     /// The counters, all of one moment. Takes no lock.
@@ -343,7 +365,7 @@ impl<V: View> Engine<V> {
     fn publish(&self, state: &mut State<V>, now: Instant) -> Result<Option<Retired>> {
         let watermark = state.accumulator.watermark();
         let (claim, spare) = state.spare.take().map_or_else(|| state.claim(), Ok)?;
-        let mut frame = match state.accumulator.kernel_mut().publish(spare, watermark) {
+        let mut frame = match state.fill(spare, watermark) {
             Ok(frame) => frame,
             Err(error) => {
                 // The events stay counted and pending.
@@ -375,16 +397,37 @@ impl<V: View> Engine<V> {
 
 impl<V: View> State<V> {
     /// A place for the next publication, and memory for its frame.
-    fn claim(&mut self) -> Result<(Claim, Memory)> {
-        let bytes = self.accumulator.kernel().spec().bytes();
+    fn claim(&mut self) -> Result<(Claim, Frame)> {
         let (claim, left) = self.writer.claim().ok_or(Error::TooManyHeld(MOST_HELD))?;
-        match left.map_or_else(|| Memory::zeroed("a frame", bytes), |left| left.frame.recycled()) {
-            Ok(memory) => Ok((claim, memory)),
+        match left.map_or_else(|| self.new_frame(), |left| left.frame.recycled()) {
+            Ok(frame) => Ok((claim, frame)),
             Err(error) => {
                 self.writer.abandon(claim);
                 Err(error)
             }
         }
+    }
+
+    fn new_frame(&mut self) -> Result<Frame> {
+        let kernel = self.accumulator.kernel_mut();
+        let bytes = kernel.spec().bytes();
+        match kernel.publishes_recipes() {
+            Some(kernel) => Ok(Frame::later(kernel.recipe()?, bytes, &self.made)),
+            None => Ok(Memory::zeroed("a frame", bytes)?.into()),
+        }
+    }
+
+    /// What the kernel publishes, in a frame that `claim` returned.
+    fn fill(&mut self, mut frame: Frame, watermark: Option<u64>) -> Result<Frame> {
+        let kernel = self.accumulator.kernel_mut();
+        if let Some(recipe) = frame.recipe_mut() {
+            let prescribes = kernel.publishes_recipes().expect("the kernel made the recipe");
+            prescribes.prescribe(recipe, watermark)?;
+            kernel.close_window()?;
+            return Ok(frame);
+        }
+        let spare = frame.into_made().expect("a frame has memory or a recipe");
+        Ok(kernel.publish(spare, watermark)?.into())
     }
 }
 
@@ -412,7 +455,7 @@ mod tests {
     }
 
     fn counts(engine: &Engine<()>) -> Vec<u32> {
-        engine.publisher().pool().read().unwrap().content().frame.as_slice().to_vec()
+        engine.publisher().pool().read().unwrap().content().frame.memory().unwrap().as_slice().to_vec()
     }
 
     #[test]

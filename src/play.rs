@@ -623,7 +623,7 @@ mod tests {
     }
 
     fn counts(engine: &Engine<()>) -> Vec<u32> {
-        engine.publisher().pool().read().unwrap().content().frame.as_slice().to_vec()
+        engine.publisher().pool().read().unwrap().content().frame.memory().unwrap().as_slice().to_vec()
     }
 
     fn from_here(engine: &Engine<()>) -> Result<(), Error> {
@@ -781,7 +781,11 @@ mod tests {
         let seen: Ingest<()> = Box::new(move |engine, piece| {
             ingest(engine, piece)?;
             let visit = engine.publisher().pool().read().unwrap();
-            tell.send((visit.content().frame.as_slice::<u64>().to_vec(), visit.content().watermark)).unwrap();
+            tell.send((
+                visit.content().frame.memory().unwrap().as_slice::<u64>().to_vec(),
+                visit.content().watermark,
+            ))
+            .unwrap();
             Ok(())
         });
         let repeat = Options { repeat: true, ..Options::default() };

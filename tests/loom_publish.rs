@@ -8,6 +8,7 @@ mod model;
 
 use frames2py::publish::Bell;
 use loom::model::Builder;
+use model::recipes::Recipes;
 use model::{Arc, World, thread};
 use std::time::Instant;
 
@@ -271,6 +272,30 @@ fn abandoned() {
         world.abandon(&mut writer);
         assert!(reader.join().unwrap() >= 1);
         world.end(pool, writer);
+    });
+}
+
+/// Two readers want a frame that the first of them makes, in memory of before; the writer takes the slots again. Whoever
+/// showed the memory to others has said so when it comes back.
+#[test]
+fn made_by_readers() {
+    check(Some(3), || {
+        let (world, pool, mut writer) = Recipes::new();
+        world.publish(&mut writer, 1);
+        let readers = [(), ()].map(|()| {
+            let (world, pool) = (world.clone(), pool.clone());
+            thread::spawn(move || world.visit(&pool))
+        });
+        for sequence in 2..=3 {
+            world.publish(&mut writer, sequence);
+        }
+        for reader in readers {
+            assert!(reader.join().unwrap() >= 1);
+        }
+        assert_eq!(world.visit(&pool), 3);
+        world.publish(&mut writer, 4);
+        world.publish(&mut writer, 5);
+        assert_eq!(world.visit(&pool), 5);
     });
 }
 

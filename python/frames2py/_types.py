@@ -128,8 +128,8 @@ class EngineMemory:
     one_off : int
         Those of them beyond ``pool_frames``: their memory is freed with their last holder.
     bytes : int
-        Bytes of frame memory that the Engine has now, for frames held, kept and being filled. The kernel's
-        own state comes on top.
+        Bytes of frame memory that the Engine has now, for frames held, kept and being filled; frames that
+        readers make count once they are made. The kernel's own state comes on top.
     """
 
     slots: int

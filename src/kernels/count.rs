@@ -4,17 +4,19 @@ use super::hot;
 use super::{Kernel, Retracts, STATE};
 use crate::error::Result;
 use crate::event::{Columns, Needs};
-use crate::publish::{Memory, Spec};
+use crate::publish::{Memory, Spec, Touched};
 
 /// Counts of events, modulo 2^32: `(H, W)` uint32, or `(H, W, 2)` uint32 by polarity, 0 OFF and 1 ON.
 pub struct Counts<const BY_POLARITY: bool> {
     spec: Spec,
     counts: Memory,
+    /// The pixels of this window, once something was published.
+    touched: Option<Touched>,
 }
 
 impl<const BY_POLARITY: bool> Counts<BY_POLARITY> {
     pub fn new(spec: Spec) -> Result<Self> {
-        Ok(Self { counts: Memory::zeroed(STATE, spec.bytes())?, spec })
+        Ok(Self { counts: Memory::zeroed(STATE, spec.bytes())?, spec, touched: None })
     }
 }
 
@@ -43,12 +45,20 @@ impl<const BY_POLARITY: bool> Kernel for Counts<BY_POLARITY> {
 
     fn close_window(&mut self) -> Result<()> {
         self.counts.clear();
+        if let Some(touched) = &mut self.touched {
+            touched.clear();
+        }
         Ok(())
     }
 
     fn publish(&mut self, mut spare: Memory, _watermark: Option<u64>) -> Result<Memory> {
         spare.clear();
-        Ok(std::mem::replace(&mut self.counts, spare))
+        let next = spare.take_touched().or_else(|| Touched::new(self.pixels()).ok());
+        let mut frame = std::mem::replace(&mut self.counts, spare);
+        if let Some(touched) = std::mem::replace(&mut self.touched, next) {
+            frame.set_touched(touched, if BY_POLARITY { 8 } else { 4 });
+        }
+        Ok(frame)
     }
 
     fn reset(&mut self) -> Result<()> {
@@ -57,6 +67,10 @@ impl<const BY_POLARITY: bool> Kernel for Counts<BY_POLARITY> {
 }
 
 impl<const BY_POLARITY: bool> Counts<BY_POLARITY> {
+    fn pixels(&self) -> usize {
+        self.counts.bytes().len() / if BY_POLARITY { 8 } else { 4 }
+    }
+
     /// Adds `by` per event, modulo 2^32.
     #[inline(always)]
     fn count(&mut self, Columns { pixel: pixels, p: ps, .. }: Columns<'_>, by: u32) {
@@ -96,6 +110,9 @@ impl<const BY_POLARITY: bool> Counts<BY_POLARITY> {
 
 impl<const BY_POLARITY: bool> Retracts for Counts<BY_POLARITY> {
     fn add(&mut self, events: Columns<'_>) {
+        if let Some(touched) = &mut self.touched {
+            touched.add(events.pixel);
+        }
         self.count(events, 1);
     }
 

@@ -12,13 +12,14 @@ mod count;
 mod decay;
 mod exp;
 mod hot;
+mod recent;
 mod surface;
 mod temporal;
 
 use crate::error::Result;
 use crate::event::{Columns, Events, Found, Needs};
 use crate::geometry::SensorSize;
-use crate::publish::{Element, Memory, Spec};
+use crate::publish::{Element, Memory, Recipe, Spec};
 
 /// What the engine and the accumulator drive.
 pub trait Kernel: Send {
@@ -66,8 +67,23 @@ pub trait Kernel: Send {
         Ok(spare)
     }
 
+    /// A kernel that publishes how its frame is made, and not the frame, says so here; its `publish` is then not called.
+    fn publishes_recipes(&mut self) -> Option<&mut dyn PublishesRecipes> {
+        None
+    }
+
     /// Back to the state of a new kernel.
     fn reset(&mut self) -> Result<()>;
+}
+
+/// How a kernel publishes frames that their first reader makes.
+pub trait PublishesRecipes {
+    /// A recipe to be filled in.
+    fn recipe(&self) -> Result<Box<dyn Recipe>>;
+
+    /// Fills in a recipe of this kernel's, new or used before, with what is shown at `watermark`. What happens to the
+    /// kernel later does not change what it makes. A failure leaves the recipe undefined and the kernel as it was.
+    fn prescribe(&mut self, recipe: &mut dyn Recipe, watermark: Option<u64>) -> Result<()>;
 }
 
 /// How a kernel undoes what it was given of a call that is rejected after all.
@@ -158,10 +174,10 @@ impl Config {
             Self::ExpDecay { decay } => Box::new(decay::ExpDecay::new(spec, sensor, decay)?),
             Self::TimestampDecay { tau_us } => Box::new(decay::TimestampDecay::new(spec, sensor, tau_us)?),
             Self::StackedHistogram { bins, bin_us } => {
-                Box::new(temporal::StackedHistogram::new(spec, sensor, bins, bin_us)?)
+                Box::new(temporal::Temporal::histogram(spec, sensor, bins, bin_us)?)
             }
             Self::VoxelGrid { bins, bin_us } => {
-                Box::new(temporal::VoxelGrid::new(spec, sensor, bins, bin_us)?)
+                Box::new(temporal::Temporal::voxel(spec, sensor, bins, bin_us)?)
             }
         })
     }

@@ -1,5 +1,6 @@
 //! The surface of latest times (the time surface before any decay; Lagorce et al., HOTS, TPAMI 2017).
 
+use super::recent::Recent;
 use super::{Kernel, STATE, hot};
 use crate::error::Result;
 use crate::event::{Columns, Needs};
@@ -12,13 +13,14 @@ pub struct TimeSurface {
     pixels: usize,
     /// One for each pixel, and the slots for a hot one, which are 0 between calls.
     latest: Memory,
+    recent: Recent,
 }
 
 impl TimeSurface {
     pub fn new(spec: Spec, sensor: SensorSize) -> Result<Self> {
         let pixels = sensor.pixels();
         let latest = Memory::zeroed_for::<u64>(STATE, pixels.checked_add(hot::SLOTS))?;
-        Ok(Self { spec, pixels, latest })
+        Ok(Self { spec, pixels, latest, recent: Recent::default() })
     }
 }
 
@@ -33,6 +35,7 @@ impl Kernel for TimeSurface {
 
     fn accumulate(&mut self, events: Columns<'_>, _latest: u64) -> Result<()> {
         let Columns { t: times, pixel: pixels, .. } = events;
+        self.recent.add(events.pixel);
         let latest = self.latest.as_mut_slice::<u64>();
         let Some(hot) = hot::pixel(pixels) else {
             for (&pixel, &t) in pixels.iter().zip(times) {
@@ -57,8 +60,14 @@ impl Kernel for TimeSurface {
         Ok(())
     }
 
+    fn publish(&mut self, mut spare: Memory, _watermark: Option<u64>) -> Result<Memory> {
+        self.recent.publish(self.latest.as_slice::<u64>(), &mut spare);
+        Ok(spare)
+    }
+
     fn reset(&mut self) -> Result<()> {
         self.latest.clear();
+        self.recent.forget();
         Ok(())
     }
 }

@@ -4,14 +4,37 @@
 //! as can still be shown, each in the slot `q % slots` of a ring. A stretch of events first moves the ring to
 //! its own latest time, then adds its events: what is too late for the ring could not be shown any more, in
 //! whatever order events had come. So order and batching cannot change anything.
+//!
+//! # What a bin is
+//!
+//! A bin is a list of what its events add (4 bytes an event for the histogram, 8 for the voxel grid), written from front
+//! to back. Planes of counters would be written to at random, and would have to be brought in, cleared and written back
+//! for every bin: on a large sensor that costs some ten times as much as the list, since a bin has fewer events than the
+//! sensor has pixels. Only when a list gets longer than pixels / [`PIXELS_PER_ENTRY`] is it added up into planes, and goes
+//! on empty.
+//!
+//! # What is published
+//!
+//! A completed bin is shared with what was published, by counted references: a publication is a list of bins, and its
+//! first reader adds them up (`publish/frame.rs`). Nobody changes what is shared. Late events go to a list of their own,
+//! which is joined to the shared one by the next publication that shows them: in place if the earlier ones are gone, else
+//! to a copy. Lists and planes that come back are kept for use again.
 
-use super::{Kernel, STATE};
-use crate::error::Result;
+use super::{Kernel, PublishesRecipes, STATE};
+use crate::error::{Error, Result};
 use crate::event::Columns;
 use crate::geometry::SensorSize;
-use crate::publish::{Memory, Spec};
+use crate::publish::{Recipe, Spec};
+use bytemuck::{Pod, Zeroable};
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::Arc;
 
-/// Which bins a ring of planes holds.
+/// A list is at most this fraction of the sensor. Up to about here, adding it up costs a reader less
+/// than planes would cost the producer.
+const PIXELS_PER_ENTRY: usize = 2;
+
+/// Which bins a ring of slots holds.
 struct Ring {
     slots: u64,
     bin_us: u64,
@@ -20,133 +43,465 @@ struct Ring {
 }
 
 impl Ring {
-    fn new(slots: usize, bin_us: u64) -> Self {
-        Self { slots: slots as u64, bin_us, newest: None }
-    }
-
-    /// Whether bin `q` has a slot.
-    fn holds(&self, q: u64) -> bool {
-        self.newest.is_some_and(|newest| q <= newest && newest - q < self.slots)
-    }
-
-    fn slot(&self, q: u64) -> usize {
-        (q % self.slots) as usize
+    /// The slot of bin `q`, if it has one.
+    fn slot(&self, q: u64) -> Option<usize> {
+        let held = self.newest.is_some_and(|newest| q <= newest && newest - q < self.slots);
+        held.then(|| (q % self.slots) as usize)
     }
 
     /// Moves on to the bin of `watermark`; `clear` is called with the slots of the bins that come in.
     fn advance(&mut self, watermark: u64, mut clear: impl FnMut(usize)) {
         let newest = watermark / self.bin_us;
-        if let Some(before) = self.newest {
-            let coming = newest.saturating_sub(before).min(self.slots);
-            for back in 0..coming {
-                clear(self.slot(newest - back));
+        // Before the first event all slots are clear.
+        let before = self.newest.unwrap_or(newest);
+        let coming = newest.saturating_sub(before).min(self.slots);
+        for back in 0..coming {
+            clear(((newest - back) % self.slots) as usize);
+        }
+        self.newest = Some(newest.max(before));
+    }
+}
+
+/// What distinguishes the two kernels.
+pub trait Kind: Copy + Send + Sync + 'static {
+    /// What an event adds.
+    type Entry: Copy + Send + Sync;
+    /// An element of planes.
+    type Cell: Pod + Send + Sync;
+
+    /// The entry of an event that is `into` µs into its bin.
+    fn entry(self, pixel: u32, into: u64, on: bool) -> Self::Entry;
+
+    /// Adds entries up into the planes of their bin.
+    fn add(self, planes: &mut [Self::Cell], entries: impl Iterator<Item = Self::Entry>);
+
+    /// Writes a frame. `bin` is what the completed bins hold, from the first shown.
+    fn make<'a>(self, out: &mut [u8], bin: impl Fn(usize) -> Content<'a, Self>) -> Result<()>;
+}
+
+/// What a bin holds: the sum of planes (if there are any) and lists.
+pub struct Content<'a, K: Kind> {
+    planes: Option<&'a [K::Cell]>,
+    lists: [&'a [K::Entry]; 2],
+}
+
+impl<K: Kind> Content<'_, K> {
+    const EMPTY: Self = Self { planes: None, lists: [&[]; 2] };
+
+    fn entries(&self) -> impl Iterator<Item = K::Entry> {
+        self.lists.into_iter().flatten().copied()
+    }
+}
+
+type List<K> = Arc<Vec<<K as Kind>::Entry>>;
+type Planes<K> = Arc<Box<[<K as Kind>::Cell]>>;
+
+/// A bin as a publication has it.
+struct Part<K: Kind> {
+    list: Option<List<K>>,
+    planes: Option<Planes<K>>,
+}
+
+impl<K: Kind> Part<K> {
+    const EMPTY: Self = Self { list: None, planes: None };
+
+    fn content(&self) -> Content<'_, K> {
+        let planes = self.planes.as_ref().map(|planes| &planes[..]);
+        Content { planes, lists: [self.list.as_ref().map_or(&[], |list| &list[..]), &[]] }
+    }
+}
+
+/// A frame to be made: the bins it shows.
+struct Shown<K: Kind> {
+    kind: K,
+    parts: Vec<Part<K>>,
+}
+
+impl<K: Kind> Recipe for Shown<K> {
+    fn make(&self, out: &mut [u8]) -> Result<()> {
+        self.kind.make(out, |j| self.parts[j].content())
+    }
+}
+
+/// A bin as the kernel has it.
+struct Bin<K: Kind> {
+    /// What no publication refers to.
+    own: Vec<K::Entry>,
+    /// What some may refer to.
+    shared: Option<List<K>>,
+    /// What no list had room for, if `is_used`. Publications may refer to it.
+    planes: Planes<K>,
+    is_used: bool,
+}
+
+/// What came back from bins, to be used again.
+struct Kept<T> {
+    free: Vec<Arc<T>>,
+    /// What publications may still refer to, in the order in which it came.
+    lent: VecDeque<Arc<T>>,
+    most: usize,
+}
+
+impl<T> Kept<T> {
+    fn new(most: usize) -> Self {
+        Self { free: Vec::new(), lent: VecDeque::new(), most }
+    }
+
+    /// Something that nobody else refers to, with its old content.
+    fn take(&mut self) -> Option<Arc<T>> {
+        self.free.pop().or_else(|| {
+            let free = self.lent.iter_mut().position(|lent| Arc::get_mut(lent).is_some());
+            free.and_then(|place| self.lent.remove(place))
+        })
+    }
+
+    fn keep(&mut self, mut back: Arc<T>) {
+        if Arc::get_mut(&mut back).is_none() {
+            if self.lent.len() == self.most {
+                self.lent.pop_front();
             }
-            self.newest = Some(newest.max(before));
-        } else {
-            // Nothing was ever written: all slots are clear.
-            self.newest = Some(newest);
+            self.lent.push_back(back);
+        } else if self.free.len() < self.most {
+            self.free.push(back);
         }
     }
+}
 
-    /// A lookup that remembers the last bin, as neighbours in a stream are mostly in the same one.
-    fn cursor(&self) -> Cursor<'_> {
-        Cursor { ring: self, start: 0, width: 0, slot: None }
+/// What is kept of both.
+struct Spare<K: Kind> {
+    /// Entries that a list has room for.
+    most: usize,
+    lists: Kept<Vec<K::Entry>>,
+    planes: Kept<Box<[K::Cell]>>,
+}
+
+/// Beyond as many as there are bins, lists and planes that are kept for use again. Publications that nobody holds still
+/// refer to theirs until their slot is used again.
+const SPARE: usize = 16;
+
+impl<K: Kind> Spare<K> {
+    /// An empty list that nobody else refers to.
+    fn list(&mut self) -> Result<List<K>> {
+        let Some(mut list) = self.lists.take() else { return Ok(Arc::new(new_list(self.most)?)) };
+        Arc::get_mut(&mut list).expect("referred to by nobody else").clear();
+        Ok(list)
+    }
+
+    /// Planes that nobody else refers to, of `cells` zeros or like `planes`.
+    fn planes(&mut self, cells: usize, like: Option<&[K::Cell]>) -> Result<Planes<K>> {
+        let (mut planes, is_clear) = match self.planes.take() {
+            Some(planes) => (planes, false),
+            None => (new_planes::<K>(cells)?, true),
+        };
+        let content = Arc::get_mut(&mut planes).expect("referred to by nobody else");
+        match like {
+            Some(like) => content.copy_from_slice(like),
+            None if is_clear => {}
+            None => content.fill(K::Cell::zeroed()),
+        }
+        Ok(planes)
     }
 }
 
-struct Cursor<'a> {
-    ring: &'a Ring,
-    start: u64,
-    width: u64,
-    slot: Option<usize>,
+fn out_of_memory<T>(elements: usize) -> Error {
+    Error::OutOfMemory { what: STATE, bytes: elements.checked_mul(size_of::<T>()) }
 }
 
-impl Cursor<'_> {
-    /// The slot of the bin of `t`, if the ring holds it, and how far into the bin `t` is.
-    #[inline(always)]
-    fn find(&mut self, t: u64) -> (Option<usize>, u64) {
-        let into = t.wrapping_sub(self.start);
-        if into < self.width { (self.slot, into) } else { self.seek(t) }
+fn new_planes<K: Kind>(cells: usize) -> Result<Planes<K>> {
+    // Zeros as the system has them: what is never written to takes no memory.
+    bytemuck::allocation::try_zeroed_slice_box(cells)
+        .map(Arc::new)
+        .map_err(|()| out_of_memory::<K::Cell>(cells))
+}
+
+/// A list with room for so many. What is never written to takes no memory.
+fn new_list<T>(most: usize) -> Result<Vec<T>> {
+    let mut list = Vec::new();
+    list.try_reserve_exact(most).map_err(|_| out_of_memory::<T>(most))?;
+    Ok(list)
+}
+
+impl<K: Kind> Bin<K> {
+    /// Takes in events of this bin, which starts at `start`. Fails only where a list is full, a publication refers to the planes,
+    /// and there is no memory for others.
+    fn add(&mut self, kind: K, start: u64, events: Columns<'_>, spare: &mut Spare<K>) -> Result<()> {
+        let count = events.t.len();
+        let entries = events.t.iter().zip(events.pixel).zip(events.p);
+        let entries = entries.map(|((&t, &pixel), &p)| kind.entry(pixel, t - start, p != 0));
+        if self.own.len() + count > spare.most {
+            self.add_up(kind, spare)?;
+        }
+        if count > spare.most {
+            kind.add(self.planes_mut(spare)?, entries);
+        } else {
+            self.own.extend(entries);
+        }
+        Ok(())
     }
 
-    #[inline(never)]
-    fn seek(&mut self, t: u64) -> (Option<usize>, u64) {
-        let q = t / self.ring.bin_us;
-        self.start = q * self.ring.bin_us;
-        self.width = self.ring.bin_us;
-        self.slot = self.ring.holds(q).then(|| self.ring.slot(q));
-        (self.slot, t - self.start)
+    /// Adds its own list up into its planes.
+    fn add_up(&mut self, kind: K, spare: &mut Spare<K>) -> Result<()> {
+        if !self.own.is_empty() {
+            let own = std::mem::take(&mut self.own);
+            let planes = self.planes_mut(spare);
+            let added = planes.map(|planes| kind.add(planes, own.iter().copied()));
+            self.own = own;
+            added?;
+            self.own.clear();
+        }
+        Ok(())
+    }
+
+    /// Its planes, to write to: a copy if a publication refers to them.
+    fn planes_mut(&mut self, spare: &mut Spare<K>) -> Result<&mut [K::Cell]> {
+        if Arc::get_mut(&mut self.planes).is_none() {
+            let copy = spare.planes(self.planes.len(), self.is_used.then_some(&self.planes))?;
+            spare.planes.keep(std::mem::replace(&mut self.planes, copy));
+        }
+        self.is_used = true;
+        Ok(Arc::get_mut(&mut self.planes).expect("referred to by nobody else"))
+    }
+
+    /// Itself for a publication. All of it can be referred to from here on.
+    fn show(&mut self, kind: K, spare: &mut Spare<K>) -> Result<()> {
+        if self.own.is_empty() {
+            return Ok(());
+        }
+        let Some(shared) = &mut self.shared else {
+            let mut list = spare.list()?;
+            std::mem::swap(Arc::get_mut(&mut list).expect("referred to by nobody else"), &mut self.own);
+            self.shared = Some(list);
+            return Ok(());
+        };
+        if shared.len() + self.own.len() > spare.most {
+            return self.add_up(kind, spare);
+        }
+        if let Some(shared) = Arc::get_mut(shared) {
+            shared.append(&mut self.own);
+        } else {
+            let mut copy = spare.list()?;
+            let entries = Arc::get_mut(&mut copy).expect("referred to by nobody else");
+            entries.extend_from_slice(shared);
+            entries.append(&mut self.own);
+            spare.lists.keep(std::mem::replace(shared, copy));
+        }
+        Ok(())
+    }
+
+    fn content(&self) -> Content<'_, K> {
+        let planes = self.is_used.then(|| &self.planes[..]);
+        Content { planes, lists: [self.shared.as_ref().map_or(&[], |list| &list[..]), &self.own] }
+    }
+
+    fn clear(&mut self, spare: &mut Spare<K>) -> Result<()> {
+        self.own.clear();
+        if let Some(list) = self.shared.take() {
+            spare.lists.keep(list);
+        }
+        if self.is_used {
+            match Arc::get_mut(&mut self.planes) {
+                Some(planes) => planes.fill(K::Cell::zeroed()),
+                None => {
+                    let clear = spare.planes(self.planes.len(), None)?;
+                    spare.planes.keep(std::mem::replace(&mut self.planes, clear));
+                }
+            }
+            self.is_used = false;
+        }
+        Ok(())
     }
 }
 
-/// `(2, bins, H, W)` uint32: +1 per event in its polarity and time bin, modulo 2^32.
-pub struct StackedHistogram {
+/// A kernel with a time axis.
+pub struct Temporal<K: Kind> {
     spec: Spec,
-    pixels: usize,
-    bins: usize,
+    kind: K,
+    /// Completed bins that are shown.
+    shown: usize,
     ring: Ring,
-    /// `[slot][polarity][pixel]`, one slot more than bins are shown: the bin in progress.
-    counts: Memory,
+    bins: Vec<Bin<K>>,
+    spare: Spare<K>,
 }
 
-impl StackedHistogram {
-    pub fn new(spec: Spec, sensor: SensorSize, bins: usize, bin_us: u64) -> Result<Self> {
-        let pixels = sensor.pixels();
-        let slots = bins.checked_add(1);
-        let count = slots.and_then(|slots| slots.checked_mul(2)).and_then(|n| n.checked_mul(pixels));
-        let counts = Memory::zeroed_for::<u32>(STATE, count)?;
-        Ok(Self { spec, pixels, bins, ring: Ring::new(bins + 1, bin_us), counts })
+impl<K: Kind> Temporal<K> {
+    fn new(
+        spec: Spec,
+        kind: K,
+        pixels: usize,
+        shown: usize,
+        bin_us: u64,
+        cells: Option<usize>,
+    ) -> Result<Self> {
+        let slots = shown.checked_add(1);
+        let bytes = |n: usize| n.checked_mul(size_of::<K::Cell>()).filter(|&n| isize::try_from(n).is_ok());
+        let all = slots.zip(cells).and_then(|(slots, cells)| slots.checked_mul(cells)).and_then(bytes);
+        let (Some(slots), Some(cells), Some(_)) = (slots, cells, all) else {
+            return Err(Error::OutOfMemory { what: STATE, bytes: None });
+        };
+        let most = pixels / PIXELS_PER_ENTRY;
+        let mut bins = new_list(slots)?;
+        let mut spare = Spare { most, lists: Kept::new(slots + SPARE), planes: Kept::new(slots + SPARE) };
+        for _ in 0..slots {
+            bins.push(Bin {
+                own: new_list(most)?,
+                shared: None,
+                planes: new_planes::<K>(cells)?,
+                is_used: false,
+            });
+            // One for itself, one to be shared: a call has all that it can need.
+            spare.lists.keep(Arc::new(new_list(most)?));
+        }
+        let ring = Ring { slots: slots as u64, bin_us, newest: None };
+        Ok(Self { spec, kind, shown, ring, bins, spare })
+    }
+
+    /// The slots of the bins that are shown at `watermark`: `None` for those of before the first event, and of before time 0.
+    fn slots_at(&self, watermark: Option<u64>) -> impl Fn(usize) -> Option<usize> {
+        let (ring, shown) = (&self.ring, self.shown as u64);
+        let now = watermark.map(|watermark| watermark / ring.bin_us);
+        move |j| now?.checked_sub(shown - j as u64).and_then(|q| ring.slot(q))
     }
 }
 
-impl Kernel for StackedHistogram {
+impl<K: Kind> Kernel for Temporal<K> {
     fn spec(&self) -> &Spec {
         &self.spec
     }
 
     fn accumulate(&mut self, events: Columns<'_>, latest: u64) -> Result<()> {
-        let pixels = self.pixels;
-        let counts = self.counts.as_mut_slice::<u32>();
-        self.ring.advance(latest, |slot| counts[slot * 2 * pixels..][..2 * pixels].fill(0));
-        let mut cursor = self.ring.cursor();
-        for ((&pixel, &t), &p) in events.pixel.iter().zip(events.t).zip(events.p) {
-            if let (Some(slot), _) = cursor.find(t) {
-                let plane = 2 * slot + usize::from(p != 0);
-                let count = &mut counts[plane * pixels + pixel as usize];
-                *count = count.wrapping_add(1);
+        let Self { ring, bins, spare, .. } = self;
+        let mut cleared = Ok(());
+        ring.advance(latest, |slot| {
+            let done = bins[slot].clear(spare);
+            if done.is_err() {
+                cleared = done;
+            }
+        });
+        cleared?;
+        let Columns { mut t, mut pixel, mut p } = events;
+        while let Some(&first) = t.first() {
+            let q = first / ring.bin_us;
+            let start = q * ring.bin_us;
+            let n = run_length(t, start, ring.bin_us);
+            let run = Columns { t: &t[..n], pixel: &pixel[..n], p: &p[..n] };
+            (t, pixel, p) = (&t[n..], &pixel[n..], &p[n..]);
+            if let Some(slot) = ring.slot(q) {
+                bins[slot].add(self.kind, start, run, spare)?;
             }
         }
         Ok(())
     }
 
     fn read(&self, out: &mut [u8], watermark: Option<u64>) -> Result<()> {
-        let Some(watermark) = watermark else {
-            out.fill(0);
-            return Ok(());
-        };
-        let (pixels, bins) = (self.pixels, self.bins);
-        let now = watermark / self.ring.bin_us;
-        let counts = self.counts.as_slice::<u32>();
-        let out = bytemuck::cast_slice_mut::<_, u32>(out);
-        for j in 0..bins {
-            let bin = now.checked_sub((bins - j) as u64).filter(|&q| self.ring.holds(q));
-            for polarity in 0..2 {
-                let out = &mut out[(polarity * bins + j) * pixels..][..pixels];
-                match bin {
-                    Some(q) => {
-                        let plane = 2 * self.ring.slot(q) + polarity;
-                        out.copy_from_slice(&counts[plane * pixels..][..pixels]);
-                    }
-                    None => out.fill(0),
-                }
-            }
-        }
-        Ok(())
+        let slot = self.slots_at(watermark);
+        self.kind.make(out, |j| slot(j).map_or(Content::EMPTY, |slot| self.bins[slot].content()))
+    }
+
+    fn publishes_recipes(&mut self) -> Option<&mut dyn PublishesRecipes> {
+        Some(self)
     }
 
     fn reset(&mut self) -> Result<()> {
+        for bin in &mut self.bins {
+            bin.clear(&mut self.spare)?;
+        }
         self.ring.newest = None;
-        self.counts.clear();
+        Ok(())
+    }
+}
+
+/// How many of these times, from the first on, are in the bin that starts at `start`.
+#[inline]
+fn run_length(t: &[u64], start: u64, bin_us: u64) -> usize {
+    let is_in = |t: &u64| t.wrapping_sub(start) < bin_us;
+    // Without a way out of the inner loop several can be compared at a time.
+    let whole =
+        t.chunks_exact(64).take_while(|chunk| chunk.iter().fold(true, |all, t| all & is_in(t))).count();
+    let n = 64 * whole;
+    n + t[n..].iter().take_while(|t| is_in(t)).count()
+}
+
+impl<K: Kind> PublishesRecipes for Temporal<K> {
+    fn recipe(&self) -> Result<Box<dyn Recipe>> {
+        let mut parts = new_list(self.shown)?;
+        parts.resize_with(self.shown, || Part::EMPTY);
+        Ok(Box::new(Shown { kind: self.kind, parts }))
+    }
+
+    fn prescribe(&mut self, recipe: &mut dyn Recipe, watermark: Option<u64>) -> Result<()> {
+        let recipe: &mut dyn Any = recipe;
+        let Shown { parts, .. } = recipe.downcast_mut::<Shown<K>>().expect("a recipe of this kernel's");
+        for (j, part) in parts.iter_mut().enumerate() {
+            let slot = self.slots_at(watermark)(j);
+            let Some(slot) = slot else {
+                *part = Part::EMPTY;
+                continue;
+            };
+            let bin = &mut self.bins[slot];
+            bin.show(self.kind, &mut self.spare)?;
+            part.list.clone_from(&bin.shared);
+            part.planes = bin.is_used.then(|| Arc::clone(&bin.planes));
+        }
+        Ok(())
+    }
+}
+
+/// `(2, bins, H, W)` uint32: +1 per event in its polarity and time bin, modulo 2^32.
+#[derive(Clone, Copy)]
+pub struct Histogram {
+    pixels: usize,
+    bins: usize,
+}
+
+impl Temporal<Histogram> {
+    /// A stacked histogram.
+    pub fn histogram(spec: Spec, sensor: SensorSize, bins: usize, bin_us: u64) -> Result<Self> {
+        let pixels = sensor.pixels();
+        let cells = pixels.checked_mul(2).filter(|&cells| u32::try_from(cells).is_ok());
+        Self::new(spec, Histogram { pixels, bins }, pixels, bins, bin_us, cells)
+    }
+}
+
+impl Kind for Histogram {
+    /// The place in the bin's planes, OFF and ON.
+    type Entry = u32;
+    type Cell = u32;
+
+    #[inline(always)]
+    fn entry(self, pixel: u32, _into: u64, on: bool) -> u32 {
+        // Both planes have fewer than 2^32 pixels.
+        pixel + if on { self.pixels as u32 } else { 0 }
+    }
+
+    fn add(self, planes: &mut [u32], entries: impl Iterator<Item = u32>) {
+        for entry in entries {
+            let count = &mut planes[entry as usize];
+            *count = count.wrapping_add(1);
+        }
+    }
+
+    fn make<'a>(self, out: &mut [u8], bin: impl Fn(usize) -> Content<'a, Self>) -> Result<()> {
+        let Self { pixels, bins } = self;
+        let out = bytemuck::cast_slice_mut::<_, u32>(out);
+        for j in 0..bins {
+            let bin = bin(j);
+            let (off, on) = out[j * pixels..].split_at_mut(bins * pixels);
+            let (off, on) = (&mut off[..pixels], &mut on[..pixels]);
+            if let Some(planes) = bin.planes {
+                off.copy_from_slice(&planes[..pixels]);
+                on.copy_from_slice(&planes[pixels..]);
+            } else {
+                off.fill(0);
+                on.fill(0);
+            }
+            // From the OFF plane of the bin to the end of its ON plane; the other bins' planes lie between.
+            let out = &mut out[j * pixels..][..(bins + 1) * pixels];
+            for entry in bin.entries() {
+                let place = entry as usize;
+                let count = &mut out[place + if place >= pixels { (bins - 1) * pixels } else { 0 }];
+                *count = count.wrapping_add(1);
+            }
+        }
         Ok(())
     }
 }
@@ -157,93 +512,154 @@ impl Kernel for StackedHistogram {
 /// Knot `k` is at `k * bin_us`. An event at `q * bin_us + r` adds `s * (bin_us - r)` to knot `q` and `s * r`
 /// to knot `q + 1`. The two are kept apart, per bin: the first knot shown counts only what bins on its right
 /// gave it, the last only what bins on its left did.
-pub struct VoxelGrid {
-    spec: Spec,
+#[derive(Clone, Copy)]
+pub struct Voxel {
     pixels: usize,
-    bins: usize,
-    ring: Ring,
-    /// `[slot][pixel]`: what the bin's events add to the knot at its start and to the one at its end, times
-    /// `bin_us`. `bins` slots: the `bins - 1` completed bins between the knots shown, and the one in
-    /// progress.
-    shares: Memory,
+    bin_us: u64,
 }
 
-/// Share of the knot at the bin's start, share of the knot at its end.
-type Shares = [i64; 2];
+/// An event in a list of the voxel grid: the pixel, then `into << 1 | on`, which is below 2^29.
+pub type VoxelEntry = (u32, u32);
 
-impl VoxelGrid {
-    pub fn new(spec: Spec, sensor: SensorSize, bins: usize, bin_us: u64) -> Result<Self> {
+/// Share of the knot at the bin's start, share of the knot at its end, times `bin_us`.
+pub type Shares = [i64; 2];
+
+impl Temporal<Voxel> {
+    /// A voxel grid of `bins` knots.
+    pub fn voxel(spec: Spec, sensor: SensorSize, bins: usize, bin_us: u64) -> Result<Self> {
         let pixels = sensor.pixels();
-        let shares = Memory::zeroed_for::<Shares>(STATE, bins.checked_mul(pixels))?;
-        Ok(Self { spec, pixels, bins, ring: Ring::new(bins, bin_us), shares })
+        Self::new(spec, Voxel { pixels, bin_us }, pixels, bins - 1, bin_us, Some(pixels))
     }
 }
 
-impl Kernel for VoxelGrid {
-    fn spec(&self) -> &Spec {
-        &self.spec
+impl Voxel {
+    /// What an entry adds to the knot at its bin's start and to the one at its end. Both are below 2^28 in size.
+    #[inline(always)]
+    fn shares(self, (_, when): VoxelEntry) -> [i32; 2] {
+        let into = (when >> 1) as i32;
+        let sign = if when & 1 != 0 { 1 } else { -1 };
+        [sign * (self.bin_us as i32 - into), sign * into]
     }
 
-    fn accumulate(&mut self, events: Columns<'_>, latest: u64) -> Result<()> {
-        let (pixels, bin_us) = (self.pixels, self.ring.bin_us as i64);
-        let shares = self.shares.as_mut_slice::<Shares>();
-        self.ring.advance(latest, |slot| shares[slot * pixels..][..pixels].fill([0; 2]));
-        let mut cursor = self.ring.cursor();
-        for ((&pixel, &t), &p) in events.pixel.iter().zip(events.t).zip(events.p) {
-            if let (Some(slot), into) = cursor.find(t) {
-                // Below 2^28 in size, so only the sums can wrap.
-                let (sign, into) = (if p != 0 { 1 } else { -1 }, into as i64);
-                let [start, end] = &mut shares[slot * pixels + pixel as usize];
-                *start = start.wrapping_add(sign * (bin_us - into));
-                *end = end.wrapping_add(sign * into);
+    /// The sum of a knot, where 32 bits are not enough.
+    #[cold]
+    fn knot_in_full(
+        self,
+        out: &mut [i32],
+        before: &Content<'_, Self>,
+        after: &Content<'_, Self>,
+    ) -> Result<()> {
+        let mut sums: Vec<i64> = new_list(self.pixels)?;
+        sums.resize(self.pixels, 0);
+        for (bin, share) in [(before, 1), (after, 0)] {
+            for (sum, shares) in sums.iter_mut().zip(bin.planes.unwrap_or(&[])) {
+                *sum = sum.wrapping_add(shares[share]);
             }
+            for entry in bin.entries() {
+                let sum = &mut sums[entry.0 as usize];
+                *sum = sum.wrapping_add(i64::from(self.shares(entry)[share]));
+            }
+        }
+        for (out, sum) in out.iter_mut().zip(sums) {
+            *out = ((sum as f64 / self.bin_us as f64) as f32).to_bits() as i32;
         }
         Ok(())
     }
 
-    fn read(&self, out: &mut [u8], watermark: Option<u64>) -> Result<()> {
-        let Some(watermark) = watermark else {
-            out.fill(0);
-            return Ok(());
-        };
-        let (pixels, bins) = (self.pixels, self.bins);
-        let now = watermark / self.ring.bin_us;
-        let bin_us = self.ring.bin_us as f64;
-        let shares = self.shares.as_slice::<Shares>();
-        let held = |q: Option<u64>| {
-            q.filter(|&q| self.ring.holds(q)).map(|q| &shares[self.ring.slot(q) * pixels..][..pixels])
-        };
-        let out = bytemuck::cast_slice_mut::<_, f32>(out);
-        for (j, out) in out.chunks_exact_mut(pixels).enumerate() {
-            // Knot `now - (bins - 1 - j)` is the end of the bin before it and the start of the bin of its own
-            // number.
-            let ahead = (bins - 1 - j) as u64;
-            let after = held(if ahead > 0 { now.checked_sub(ahead) } else { None });
-            let before = held(if j > 0 { now.checked_sub(ahead + 1) } else { None });
-            let value = |numerator: i64| (numerator as f64 / bin_us) as f32;
-            match (before, after) {
-                (Some(before), Some(after)) => {
-                    for ((out, before), after) in out.iter_mut().zip(before).zip(after) {
-                        *out = value(before[1].wrapping_add(after[0]));
-                    }
+    /// Turns sums into the bits of their values, in place.
+    fn finish(self, knot: &mut [i32]) {
+        let bin_us = self.bin_us as f64;
+        let inverse = 1.0 / bin_us;
+        for sums in knot.chunks_mut(1024) {
+            // With both below 2^24, a quotient is farther from the middle of two float32 than 2^-49 of its size: were it
+            // a middle k / 2^s (k odd, of 25 bits), k would divide the sum; so it is off by 1 / (bin_us * 2^s) at least.
+            // The product is off by less than 2^-51. So both round to the same float32.
+            let largest = sums.iter().fold(0, |largest, sum| largest.max(sum.unsigned_abs()));
+            if largest < 1 << 24 && self.bin_us < 1 << 24 {
+                for sum in sums {
+                    *sum = ((f64::from(*sum) * inverse) as f32).to_bits() as i32;
                 }
-                (Some(before), None) => {
-                    out.iter_mut().zip(before).for_each(|(out, before)| *out = value(before[1]));
+            } else {
+                for sum in sums {
+                    *sum = ((f64::from(*sum) / bin_us) as f32).to_bits() as i32;
                 }
-                (None, Some(after)) => {
-                    out.iter_mut().zip(after).for_each(|(out, after)| *out = value(after[0]));
-                }
-                (None, None) => out.fill(0.0),
             }
+        }
+    }
+}
+
+impl Kind for Voxel {
+    type Entry = VoxelEntry;
+    type Cell = Shares;
+
+    #[inline(always)]
+    fn entry(self, pixel: u32, into: u64, on: bool) -> VoxelEntry {
+        (pixel, (into as u32) << 1 | u32::from(on))
+    }
+
+    fn add(self, planes: &mut [Shares], entries: impl Iterator<Item = VoxelEntry>) {
+        for entry in entries {
+            let [start, end] = self.shares(entry);
+            let sums = &mut planes[entry.0 as usize];
+            *sums = [sums[0].wrapping_add(start.into()), sums[1].wrapping_add(end.into())];
+        }
+    }
+
+    /// Adds up in the frame itself, in 32 bits, and notices if these were not enough.
+    fn make<'a>(self, out: &mut [u8], bin: impl Fn(usize) -> Content<'a, Self>) -> Result<()> {
+        let mut knots = bytemuck::cast_slice_mut::<_, i32>(out).chunks_exact_mut(self.pixels);
+        let Some(mut knot) = knots.next() else { return Ok(()) };
+        // Knot `j` is between the bins `j - 1` and `j`.
+        let mut before = Content::EMPTY;
+        let mut after = if knots.len() > 0 { bin(0) } else { Content::EMPTY };
+        let mut fits = begin(knot, &before, &after);
+        for j in 1.. {
+            let Some(next) = knots.next() else { break };
+            let following = if knots.len() > 0 { bin(j) } else { Content::EMPTY };
+            let mut next_fits = begin(next, &after, &following);
+            for list in after.lists {
+                for &entry in list {
+                    let [start, end] = self.shares(entry);
+                    let pixel = entry.0 as usize;
+                    let (sum, lost) = knot[pixel].overflowing_add(start);
+                    (knot[pixel], fits) = (sum, fits & !lost);
+                    let (sum, lost) = next[pixel].overflowing_add(end);
+                    (next[pixel], next_fits) = (sum, next_fits & !lost);
+                }
+            }
+            if fits {
+                self.finish(knot)
+            } else {
+                self.knot_in_full(knot, &before, &after)?
+            }
+            (knot, fits, before, after) = (next, next_fits, after, following);
+        }
+        if fits {
+            self.finish(knot)
+        } else {
+            self.knot_in_full(knot, &before, &after)?
         }
         Ok(())
     }
+}
 
-    fn reset(&mut self) -> Result<()> {
-        self.ring.newest = None;
-        self.shares.clear();
-        Ok(())
+/// Fills a knot with what the planes of its two bins have for it. Whether that fits.
+fn begin(knot: &mut [i32], before: &Content<'_, Voxel>, after: &Content<'_, Voxel>) -> bool {
+    let mut fits = true;
+    let mut put = |knot: &mut i32, sum: i64| {
+        *knot = sum as i32;
+        fits &= i64::from(*knot) == sum;
+    };
+    match (before.planes, after.planes) {
+        (None, None) => knot.fill(0),
+        (Some(before), None) => knot.iter_mut().zip(before).for_each(|(knot, before)| put(knot, before[1])),
+        (None, Some(after)) => knot.iter_mut().zip(after).for_each(|(knot, after)| put(knot, after[0])),
+        (Some(before), Some(after)) => {
+            let both = before.iter().zip(after);
+            knot.iter_mut().zip(both).for_each(|(knot, (b, a))| put(knot, b[1].wrapping_add(a[0])));
+        }
     }
+    fits
 }
 
 #[cfg(test)]
@@ -255,9 +671,9 @@ mod tests {
     fn histogram_counts_wrap() {
         let sensor = SensorSize::new(1, 1).unwrap();
         let config = Config::StackedHistogram { bins: 1, bin_us: 10 };
-        let mut kernel = StackedHistogram::new(config.spec(sensor), sensor, 1, 10).unwrap();
+        let mut kernel = Temporal::histogram(config.spec(sensor), sensor, 1, 10).unwrap();
         kernel.ring.newest = Some(0);
-        kernel.counts.as_mut_slice::<u32>().fill(u32::MAX);
+        kernel.bins[0].planes_mut(&mut kernel.spare).unwrap().fill(u32::MAX);
         kernel.accumulate(Columns { t: &[3, 4], pixel: &[0, 0], p: &[0, 0] }, 4).unwrap();
         let mut out = [0u32; 2];
         kernel.read(bytemuck::cast_slice_mut(&mut out), Some(10)).unwrap();
@@ -268,9 +684,11 @@ mod tests {
     fn voxel_numerators_wrap_and_are_read_as_signed() {
         let sensor = SensorSize::new(1, 1).unwrap();
         let config = Config::VoxelGrid { bins: 3, bin_us: 10 };
-        let mut kernel = VoxelGrid::new(config.spec(sensor), sensor, 3, 10).unwrap();
+        let mut kernel = Temporal::voxel(config.spec(sensor), sensor, 3, 10).unwrap();
         kernel.ring.newest = Some(1);
-        kernel.shares.as_mut_slice::<Shares>().fill([i64::MAX - 1, i64::MAX - 1]);
+        for bin in &mut kernel.bins {
+            bin.planes_mut(&mut kernel.spare).unwrap().fill([i64::MAX - 1, i64::MAX - 1]);
+        }
         // Bin 0 gets 7 and 3, bin 1 gets 10 and 0.
         kernel.accumulate(Columns { t: &[3, 10], pixel: &[0, 0], p: &[1, 1] }, 10).unwrap();
         let mut out = [0f32; 3];

@@ -2,9 +2,12 @@
 
 use super::*;
 use crate::accumulator::Accumulator;
+use crate::engine::{Engine, Options};
 use crate::event::Events;
 use crate::event::tests::packed;
 use proptest::prelude::*;
+use std::sync::Mutex;
+use std::time::Duration;
 
 type Event = (u64, u16, u16, u8);
 
@@ -146,7 +149,7 @@ proptest! {
     #[test]
     fn reset_and_publish_start_anew(calls in calls(77)) {
         let sensor = SensorSize::new(W, H).unwrap();
-        for config in EVERY {
+        for config in configs() {
             let (mut used, at) = run(config, &calls);
             let frame = read::<u8>(&used, at);
             let mut spare = Memory::zeroed("a test", used.kernel().spec().bytes()).unwrap();
@@ -169,16 +172,6 @@ proptest! {
     }
 }
 
-const EVERY: [Config; 7] = [
-    Config::EventCount,
-    Config::Polarity,
-    Config::TimeSurface,
-    Config::ExpDecay { decay: 0.5 },
-    Config::TimestampDecay { tau_us: 10.0 },
-    Config::StackedHistogram { bins: 2, bin_us: 9 },
-    Config::VoxelGrid { bins: 3, bin_us: 9 },
-];
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -192,7 +185,7 @@ proptest! {
     ) {
         let at = at.index(bad.len());
         bad[at].0 = t;
-        for config in EVERY {
+        for config in configs() {
             let (mut used, watermark) = run(config, &before);
             let (mut never, _) = run(config, &before);
             let (out_of_bounds, frame) = (used.out_of_bounds(), read::<u8>(&used, watermark));
@@ -208,6 +201,106 @@ proptest! {
             prop_assert_eq!(read::<u8>(&used, used.watermark()), read::<u8>(&never, never.watermark()));
         }
     }
+}
+
+/// Every kernel, some with lists that never fill up and some with such that soon do.
+fn configs() -> Vec<Config> {
+    vec![
+        Config::EventCount,
+        Config::Polarity,
+        Config::TimeSurface,
+        Config::ExpDecay { decay: 0.5 },
+        Config::TimestampDecay { tau_us: 10.0 },
+        Config::StackedHistogram { bins: 1, bin_us: 20 },
+        Config::StackedHistogram { bins: 3, bin_us: 9 },
+        Config::VoxelGrid { bins: 2, bin_us: 20 },
+        Config::VoxelGrid { bins: 4, bin_us: 9 },
+    ]
+}
+
+proptest! {
+    /// Publications are what an accumulator reads at their time, whenever they are first looked at, and whatever came since:
+    /// late events, later publications in the same memory, a reset.
+    #[test]
+    fn what_was_published_stays(
+        calls in bases().prop_flat_map(calls),
+        large in any::<bool>(),
+        looks in prop::collection::vec((any::<bool>(), 0..4usize), 8),
+        reset in 0..8usize,
+    ) {
+        let sensor = if large { SensorSize::new(64, 40) } else { SensorSize::new(W, H) }.unwrap();
+        for config in configs() {
+            let options = Options { interval: Duration::ZERO, keep: 2, guard: false };
+            let engine: Engine<()> = Engine::new(sensor, config.build(sensor).unwrap(), options).unwrap();
+            let mut reference = Accumulator::new(sensor, config.build(sensor).unwrap());
+            let mut held = Vec::new();
+            // Twice: the second time late, as a whole.
+            for (i, call) in calls.iter().chain(&calls).enumerate() {
+                let bytes = packed(call);
+                let mut session = engine.session("a test", Mutex::lock).unwrap();
+                if i == reset {
+                    let _ = session.reset().unwrap();
+                    reference.reset().unwrap();
+                }
+                let _ = session.ingest(Events::packed(&bytes)).unwrap();
+                drop(session);
+                reference.accumulate(Events::packed(&bytes)).unwrap();
+                let expected = read::<u8>(&reference, reference.watermark());
+                reference.kernel_mut().close_window().unwrap();
+                let lease = engine.publisher().pool().read().unwrap().lease(engine.publisher().pool());
+                let (at_once, keep) = looks[i % looks.len()];
+                if at_once {
+                    prop_assert_eq!(lease.frame.memory().unwrap().bytes(), &expected[..]);
+                }
+                held.push((lease, expected));
+                if held.len() > keep {
+                    let (lease, expected) = held.remove(0);
+                    prop_assert_eq!(lease.frame.memory().unwrap().bytes(), &expected[..]);
+                }
+            }
+            for (lease, expected) in held {
+                prop_assert_eq!(lease.frame.memory().unwrap().bytes(), &expected[..]);
+            }
+        }
+    }
+}
+
+#[test]
+fn sums_beyond_32_bits_are_exact() {
+    // 20 events of almost 2^28 each on a pixel; on the other, as many of both signs.
+    let (bin_us, sensor) = ((1 << 28) - 1, SensorSize::new(128, 2).unwrap());
+    let mut accumulator =
+        Accumulator::new(sensor, Config::VoxelGrid { bins: 3, bin_us }.build(sensor).unwrap());
+    let call: Vec<Event> = (0..40).map(|i| (bin_us + 3, (i % 2) as u16, 0, u8::from(i % 4 != 3))).collect();
+    accumulator.accumulate(Events::packed(&packed(&call))).unwrap();
+    accumulator.accumulate(Events::packed(&packed(&[(3 * bin_us, 5, 1, 1)]))).unwrap();
+    let frame = read::<f32>(&accumulator, Some(3 * bin_us));
+    let value = |n: u64| (n as f64 / bin_us as f64) as f32;
+    assert_eq!(&frame[..2], [value(20 * (bin_us - 3)), 0.0]);
+    assert_eq!(&frame[256..258], [value(60), 0.0]);
+    assert!(frame[2..256].iter().chain(&frame[258..]).all(|&value| value == 0.0));
+}
+
+#[test]
+fn a_frame_that_nobody_looks_at_has_no_memory() {
+    let sensor = SensorSize::new(64, 40).unwrap();
+    let config = Config::StackedHistogram { bins: 2, bin_us: 10 };
+    let options = Options { interval: Duration::ZERO, ..Options::default() };
+    let engine: Engine<()> = Engine::new(sensor, config.build(sensor).unwrap(), options).unwrap();
+    let ingest = |t: u64| {
+        let _ =
+            engine.session("a test", Mutex::lock).unwrap().ingest(Events::packed(&packed(&[(t, 1, 1, 1)])));
+    };
+    (0..100).for_each(ingest);
+    assert_eq!(engine.frame_bytes(), 0);
+    let pool = engine.publisher().pool();
+    for t in 100..200 {
+        ingest(t);
+        let visit = pool.read().unwrap();
+        let frame = visit.content().frame.memory().unwrap().as_slice::<u32>();
+        assert_eq!(frame.iter().sum::<u32>(), 20);
+    }
+    assert!((1..=3).contains(&(engine.frame_bytes() / config.spec(sensor).bytes().unwrap())));
 }
 
 fn ulps(a: f32, b: f32) -> u32 {

@@ -1,5 +1,6 @@
 //! Frame memory: page-aligned, and zeroed when new.
 
+use super::touched::Touched;
 use crate::error::{Error, Result};
 use bytemuck::Pod;
 use memmap2::MmapMut;
@@ -47,11 +48,24 @@ impl Spec {
     }
 }
 
+/// What is known of the content of memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Known {
+    Nothing,
+    Zeros,
+    /// Zeros but for the pixels touched, which have so many bytes each.
+    Touched(usize),
+    /// What its kernel's publication of this number was.
+    Publication(u64),
+}
+
 /// Memory of a fixed size that only its owner can see: pages of their own, zeroed by the system when first touched.
 pub struct Memory {
     map: MmapMut,
     len: usize,
-    zeroed: bool,
+    known: Known,
+    /// The pixels that `known` may speak of. Kept with the memory when it does not, so as not to be made again.
+    touched: Option<Touched>,
     /// Every write faults, whoever does it.
     guarded: bool,
 }
@@ -63,7 +77,7 @@ impl Memory {
         let len = len.ok_or_else(out_of_memory)?;
         // An empty mapping does not exist; one byte costs the same page.
         let map = MmapMut::map_anon(len.max(1)).map_err(|_| out_of_memory())?;
-        Ok(Self { map, len, zeroed: true, guarded: false })
+        Ok(Self { map, len, known: Known::Zeros, touched: None, guarded: false })
     }
 
     /// Memory for `count` zeroed elements.
@@ -79,7 +93,7 @@ impl Memory {
     /// The bytes, to write to. Not for guarded memory.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         assert!(!self.guarded, "guarded memory is not written to");
-        self.zeroed = false;
+        self.known = Known::Nothing;
         &mut self.map[..self.len]
     }
 
@@ -100,14 +114,16 @@ impl Memory {
         Ok(())
     }
 
-    /// The same memory for use again, guarded no more. It was out of sight meanwhile: some libraries write to what they
-    /// were told is read-only, so nothing is known of its content.
-    pub fn recycled(mut self) -> Result<Self> {
+    /// The same memory for use again, guarded no more. Where it was in foreign hands nothing is known of its content: some
+    /// libraries write to what they were told is read-only.
+    pub fn recycled(mut self, was_exposed: bool) -> Result<Self> {
         if self.guarded {
             self.protect(region::Protection::READ_WRITE)?;
             self.guarded = false;
         }
-        self.zeroed = false;
+        if was_exposed {
+            self.known = Known::Nothing;
+        }
         Ok(self)
     }
 
@@ -119,13 +135,63 @@ impl Memory {
             .map_err(|error| Error::Guard(std::io::Error::other(error)))
     }
 
-    /// Makes all bytes 0; free where they are known to be.
+    /// Makes all bytes 0, writing only to those that are not known to be.
     pub fn clear(&mut self) {
-        if !self.zeroed {
-            self.bytes_mut().fill(0);
-            self.zeroed = true;
+        match (self.known, self.touched.take()) {
+            (Known::Zeros, touched) => self.touched = touched,
+            (Known::Touched(bytes), Some(touched)) => {
+                match bytes {
+                    4 => zero::<u32>(self.as_mut_slice(), &touched),
+                    8 => zero::<u64>(self.as_mut_slice(), &touched),
+                    _ => self.bytes_mut().fill(0),
+                }
+                self.touched = Some(touched);
+            }
+            (_, touched) => {
+                self.bytes_mut().fill(0);
+                self.touched = touched;
+            }
+        }
+        self.known = Known::Zeros;
+    }
+
+    /// Says that the bytes are 0 but for these pixels, of `bytes` bytes each.
+    pub fn set_touched(&mut self, touched: Touched, bytes: usize) {
+        self.known = Known::Touched(bytes);
+        self.touched = Some(touched);
+    }
+
+    /// The memory of an earlier `set_touched`, emptied.
+    pub fn take_touched(&mut self) -> Option<Touched> {
+        if let Known::Touched(_) = self.known {
+            self.known = Known::Nothing;
+        }
+        self.touched.take().map(|mut touched| {
+            touched.clear();
+            touched
+        })
+    }
+
+    /// Says that the content is what its kernel's publication of this number was.
+    pub fn set_publication(&mut self, number: u64) {
+        self.known = Known::Publication(number);
+    }
+
+    /// The number of the publication that the content is known to be.
+    pub fn publication(&self) -> Option<u64> {
+        match self.known {
+            Known::Publication(number) => Some(number),
+            _ => None,
         }
     }
+}
+
+fn zero<T: Pod>(pixels: &mut [T], touched: &Touched) {
+    let pixels = std::cell::Cell::from_mut(pixels).as_slice_of_cells();
+    touched.for_each(
+        |pixel| pixels[pixel].set(T::zeroed()),
+        |stretch| pixels[stretch].iter().for_each(|pixel| pixel.set(T::zeroed())),
+    );
 }
 
 #[cfg(test)]
@@ -157,7 +223,7 @@ mod tests {
         memory.guard().unwrap();
         memory.guard().unwrap();
         assert_eq!((memory.bytes().as_ptr(), memory.bytes()), (address, &[3; 5000][..]));
-        let mut memory = memory.recycled().unwrap();
+        let mut memory = memory.recycled(true).unwrap();
         memory.clear();
         assert_eq!((memory.bytes().as_ptr(), memory.bytes()), (address, &[0; 5000][..]));
     }

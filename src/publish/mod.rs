@@ -9,16 +9,22 @@
 //! - Sequence numbers start at 1, rise by one, and do not restart when the latest publication is taken down.
 //! - Waiters sleep on a condition variable or leave a waker, and cost the writer one load while there are none
 //!   (`wait.rs`).
+//! - A frame is made by the writer, or, where the writer only publishes how it is made, by the first reader (`frame.rs`).
+//!   Readers of one publication may wait for each other for that, never for the writer, nor the writer for them.
 //! - What readers make of a publication (the binding's Python object) is kept beside it, so that all its readers get the
 //!   same one, and is given up when the publication is not the latest any more.
 
+mod frame;
 mod memory;
 mod pool;
 mod sync;
+mod touched;
 mod wait;
 
+pub use frame::{Frame, Lazy, Recipe};
 pub use memory::{Element, Memory, Spec};
 pub use pool::{Claim, Lease, MOST_HELD, Occupancy, Pool, Published, Retired, View, Visit, Writer};
+pub use touched::Touched;
 pub use wait::Bell;
 
 use self::sync::Arc;
@@ -27,7 +33,7 @@ use std::time::Instant;
 /// One published frame with what was true when it was made.
 pub struct Publication {
     /// The frame.
-    pub frame: Memory,
+    pub frame: Frame,
     /// The largest in-bounds timestamp accumulated before; `None` before the first.
     pub watermark: Option<u64>,
 }

@@ -309,7 +309,8 @@ impl<T, V: View> Pool<T, V> {
     }
 }
 
-/// A look at a publication. The slot cannot be used again while it lasts; it should be short.
+/// A look at a publication. The slot cannot be used again while it lasts; it should be short, or no longer than it takes
+/// to make a frame.
 pub struct Visit<'a, T, V: View> {
     pool: &'a Pool<T, V>,
     slot: &'a Slot<T, V>,

@@ -6,7 +6,7 @@
 mod imp {
     pub use loom::cell::UnsafeCell;
     pub use loom::sync::atomic::{AtomicBool, Ordering, fence};
-    pub use loom::sync::{Arc, Condvar, Mutex};
+    pub use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
 
     /// Few, so that small models get to later chunks.
     pub const FIRST_CHUNK: usize = 2;
@@ -103,6 +103,17 @@ mod imp {
             Self { cell: std::sync::OnceLock::new(), made: AtomicBool::new(false) }
         }
 
+        pub fn get(&self) -> Option<&T> {
+            let value = self.cell.get();
+            // As below. Who finds nothing has seen nothing.
+            self.made.load(Ordering::Acquire);
+            value
+        }
+
+        pub fn take(&mut self) -> Option<T> {
+            self.cell.take()
+        }
+
         pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
             let made_before = self.cell.get().is_some();
             let value = self.cell.get_or_init(make);
@@ -117,7 +128,7 @@ mod imp {
 mod imp {
     pub use super::cell::UnsafeCell;
     pub use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-    pub use shuttle::sync::{Arc, Condvar, Mutex};
+    pub use shuttle::sync::{Arc, Condvar, Mutex, MutexGuard};
     pub use std::sync::OnceLock;
 
     /// Few, so that small models get to later chunks.
@@ -128,7 +139,7 @@ mod imp {
 mod imp {
     pub use super::cell::UnsafeCell;
     pub use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-    pub use std::sync::{Arc, Condvar, Mutex, OnceLock};
+    pub use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 
     /// Slots in the first chunk.
     pub const FIRST_CHUNK: usize = 8;

@@ -7,16 +7,19 @@ use std::thread;
 
 fn fill(writer: &mut Writer<Publication, ()>, value: u8) -> u64 {
     let (claim, left) = writer.claim().unwrap();
-    let mut frame =
-        left.map_or_else(|| Memory::zeroed("a test", Some(4096)).unwrap(), |publication| publication.frame);
+    let mut frame = left.map_or_else(
+        || Memory::zeroed("a test", Some(4096)).unwrap(),
+        |left| left.frame.into_made().unwrap(),
+    );
     frame.bytes_mut().fill(value);
-    let published = writer.publish(claim, Publication { frame, watermark: Some(u64::from(value)) });
+    let published =
+        writer.publish(claim, Publication { frame: frame.into(), watermark: Some(u64::from(value)) });
     assert_eq!(published.retired.reap(writer.pool()), None);
     published.sequence
 }
 
 fn address(lease: &Lease<Publication, ()>) -> *const u8 {
-    lease.frame.bytes().as_ptr()
+    lease.frame.memory().unwrap().bytes().as_ptr()
 }
 
 fn latest(publisher: &Publisher<()>) -> Lease<Publication, ()> {
@@ -44,7 +47,7 @@ fn a_held_publication_stays_and_its_memory_comes_back() {
     let place = address(&held);
     for value in 2..20 {
         fill(&mut writer, value);
-        assert_eq!(held.frame.bytes(), [1; 4096]);
+        assert_eq!(held.frame.memory().unwrap().bytes(), [1; 4096]);
     }
     assert_eq!(publisher.pool().occupancy(), Occupancy { slots: 3, leased: 2, one_off: 0, contents: 3 });
     drop(held);
@@ -60,7 +63,7 @@ fn memory_that_was_out_of_sight_is_cleared() {
     let address = memory.bytes().as_ptr().cast_mut();
     // SAFETY: the memory is mapped for writing, and no reference to it exists.
     unsafe { address.write(9) };
-    let mut memory = memory.recycled().unwrap();
+    let mut memory = memory.recycled(true).unwrap();
     memory.clear();
     assert_eq!(memory.bytes(), [0; 64]);
 }
@@ -74,7 +77,7 @@ fn slots_beyond_those_kept_give_their_memory_away() {
         held.push(latest(&publisher));
     }
     for (value, lease) in held.iter().enumerate() {
-        assert!(lease.frame.bytes().iter().all(|&b| usize::from(b) == value));
+        assert!(lease.frame.memory().unwrap().bytes().iter().all(|&b| usize::from(b) == value));
     }
     assert_eq!(
         publisher.pool().occupancy(),
@@ -96,7 +99,7 @@ fn leases_outlive_the_publisher() {
     fill(&mut writer, 7);
     let lease = latest(&publisher);
     drop((publisher, writer));
-    assert_eq!(lease.frame.bytes(), [7; 4096]);
+    assert_eq!(lease.frame.memory().unwrap().bytes(), [7; 4096]);
 }
 
 #[test]
@@ -113,7 +116,7 @@ fn without_a_writer_nothing_is_kept_but_what_is_held() {
     assert_eq!(publisher.pool().occupancy().contents, 2);
     held.pop();
     assert_eq!(publisher.pool().occupancy().contents, 1);
-    assert_eq!(held[0].frame.bytes(), [0; 4096]);
+    assert_eq!(held[0].frame.memory().unwrap().bytes(), [0; 4096]);
 }
 
 #[test]
@@ -142,7 +145,7 @@ fn readers_see_whole_publications_in_order_and_all_comes_back() {
                     let lease = visit.lease(publisher.pool());
                     drop(visit);
                     let value = lease.watermark.unwrap();
-                    assert!(lease.frame.bytes().iter().all(|&b| u64::from(b) == value));
+                    assert!(lease.frame.memory().unwrap().bytes().iter().all(|&b| u64::from(b) == value));
                     held.push(lease);
                     if held.len() > hold * 5 {
                         held.clear();

@@ -132,7 +132,12 @@ impl Inner {
             return Ok(None);
         };
         let object = object_of(py, &visit, || {
-            let meta = call(self.types.meta.bind(py), (visit.content().watermark, visit.sequence()))?;
+            let publication = visit.content();
+            if !publication.frame.is_made() {
+                // Makes it, or waits for another reader who does.
+                py.detach(|| publication.frame.memory().map(drop))?;
+            }
+            let meta = call(self.types.meta.bind(py), (publication.watermark, visit.sequence()))?;
             let frame = self.frame_type.published(py, visit.lease(pool))?;
             Ok(call(self.types.snapshot.bind(py), (frame, meta))?.unbind())
         });
@@ -198,11 +203,13 @@ impl Engine {
             Argument::Given(kernel) => kernel,
         };
         let Driven { kernel, frame_type, python } = Driven::new(&kernel, sensor)?;
-        let has_large_frames = frame_type.spec.bytes().is_some_and(|bytes| bytes >= DETACH_FROM_BYTES);
         let types = py.import("frames2py._types")?;
         let class = |name: &str| -> PyResult<Py<PyAny>> { Ok(types.getattr(name)?.unbind()) };
+        let core = Arc::new(Core::new(sensor, kernel, options)?);
+        let has_large_frames = !core.publishes_recipes()
+            && frame_type.spec.bytes().is_some_and(|bytes| bytes >= DETACH_FROM_BYTES);
         let inner = Inner {
-            core: Arc::new(Core::new(sensor, kernel, options)?),
+            core,
             frame_type,
             python,
             layouts: Layouts::new(py)?,
@@ -497,8 +504,7 @@ impl Engine {
     fn memory<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let this = self.ready()?;
         let held = this.core.occupancy();
-        let bytes = held.contents * this.core.spec().bytes().unwrap_or(0);
-        call(this.types.memory.bind(py), (held.slots, held.leased, held.one_off, bytes))
+        call(this.types.memory.bind(py), (held.slots, held.leased, held.one_off, this.core.frame_bytes()))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 #![allow(dead_code)] // each test uses a part
 
+pub mod recipes;
 #[cfg(not(loom))]
 pub mod scenarios;
 
@@ -15,17 +16,17 @@ use std::sync::atomic::{AtomicUsize as Count, Ordering as StdOrdering};
 
 #[cfg(loom)]
 pub use loom::{
-    sync::{Arc, atomic::AtomicPtr, atomic::Ordering},
+    sync::{Arc, atomic::AtomicBool, atomic::AtomicPtr, atomic::Ordering},
     thread,
 };
 #[cfg(shuttle)]
 pub use shuttle::{
-    sync::{Arc, atomic::AtomicPtr, atomic::Ordering},
+    sync::{Arc, atomic::AtomicBool, atomic::AtomicPtr, atomic::Ordering},
     thread,
 };
 #[cfg(not(any(loom, shuttle)))]
 pub use std::{
-    sync::{Arc, atomic::AtomicPtr, atomic::Ordering},
+    sync::{Arc, atomic::AtomicBool, atomic::AtomicPtr, atomic::Ordering},
     thread,
 };
 
