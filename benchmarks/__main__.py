@@ -1,20 +1,35 @@
-"""``python -m benchmarks publication [--rounds N] [--record]``: see each module."""
+"""``python -m benchmarks NAME``: see each module, and docs/performance.md."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+from pathlib import Path
 
-from . import publication
+from . import gate, publication
+from .gate import report
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("name", choices=["publication"])
-    parser.add_argument("--rounds", type=int, default=7, help="interleaved rounds (default: 7)")
-    parser.add_argument("--record", action="store_true", help="write the table to benchmarks/results/")
-    arguments = parser.parse_args()
-    publication.run(arguments.rounds, record=arguments.record)
+    names = parser.add_subparsers(dest="name", required=True)
+    arguments = names.add_parser(
+        "publication", help="reading, waking and publishing, against frames2py 1.1.0"
+    )
+    arguments.add_argument("--rounds", type=int, default=7, help="interleaved rounds (default: 7)")
+    arguments.add_argument("--record", action="store_true", help="write the table to benchmarks/results/")
+    gate.add_arguments(names.add_parser("gate", help="every kernel, cell by cell, with goals"))
+    arguments = names.add_parser("tables", help="the tables of docs/performance.md, from a CSV of the gate")
+    arguments.add_argument("csv", type=Path)
+    chosen = parser.parse_args()
+    if chosen.name == "gate":
+        return gate.run(chosen)
+    if chosen.name == "tables":
+        print(report.tables_of(chosen.csv))
+        return 0
+    publication.run(chosen.rounds, record=chosen.record)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
