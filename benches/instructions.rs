@@ -42,7 +42,7 @@ impl Numbers {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32) * limit >> 32
+        ((self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32) * limit) >> 32
     }
 }
 
@@ -105,7 +105,7 @@ fn evt2_words() -> Vec<u8> {
     let mut words: Vec<u32> = Vec::new();
     for i in 0..CALL as u32 {
         if i % 1_280 == 0 {
-            words.push(0x8000_0000 | i / 1_280);
+            words.push(0x8000_0000 | (i / 1_280));
         }
         let (x, y) = (numbers.below(346) as u32, numbers.below(260) as u32);
         words.push((numbers.below(2) as u32) << 28 | (i / 20 % 64) << 22 | x << 11 | y);
@@ -118,7 +118,7 @@ fn evt3_words() -> Vec<u8> {
     let mut numbers = Numbers(13);
     let mut words: Vec<u16> = vec![0x8000];
     for i in 0..CALL as u16 / 8 {
-        words.push(0x6000 | i % 4096);
+        words.push(0x6000 | (i % 4096));
         words.push(numbers.below(260) as u16);
         for _ in 0..4 {
             words.push(0x2000 | (numbers.below(2) as u16) << 11 | numbers.below(346) as u16);

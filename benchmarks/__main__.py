@@ -21,11 +21,15 @@ def main() -> int:
     gate.add_arguments(names.add_parser("gate", help="every kernel, cell by cell, with goals"))
     arguments = names.add_parser("tables", help="the tables of docs/performance.md, from a CSV of the gate")
     arguments.add_argument("csv", type=Path)
+    arguments.add_argument("page", type=Path, nargs="?", help="put them there and print nothing")
     chosen = parser.parse_args()
     if chosen.name == "gate":
         return gate.run(chosen)
     if chosen.name == "tables":
-        print(report.tables_of(chosen.csv))
+        if chosen.page:
+            report.put_tables(chosen.csv, chosen.page)
+        else:
+            print(report.tables_of(chosen.csv))
         return 0
     publication.run(chosen.rounds, record=chosen.record)
     return 0

@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -25,12 +24,11 @@ from tqdm import tqdm
 from ..setup import ROOT
 from . import goals, memory, report, streams
 from .cells import KERNELS, RECORDED, RECORDINGS, Cell, everything, quick, select, short
+from .processes import Worker, check, judged, workers
 from .results import Measured, Results
 
 # Seconds measured of a cell, per subject and round.
 BUDGET, QUICK_BUDGET = 0.06, 0.03
-# No request takes nearly as long.
-TIMEOUT = 180.0
 PLAY_BATCH = 65_536
 PEER_ROWS = {
     "dv-processing": ["EdgeMapAccumulator"],
@@ -38,53 +36,6 @@ PEER_ROWS = {
     "tonic": ["ToFrame", "ToVoxelGrid"],
     "evlib": ["create_stacked_histogram", "create_voxel_grid"],
 }
-
-
-class Worker:
-    """A process that answers requests, one JSON object a line each."""
-
-    def __init__(self, interpreter: str, module: str, *arguments: str) -> None:
-        command = [interpreter, "-m", f"benchmarks.gate.{module}", *arguments]
-        self.errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - closed by close()
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True, cwd=ROOT
-        )
-
-    def ask(self, **request: Any) -> dict[str, Any]:
-        """The answer, or ``{"error": ...}``."""
-        assert self.process.stdin and self.process.stdout
-        timer = threading.Timer(TIMEOUT, self.process.kill)
-        timer.start()
-        try:
-            print(json.dumps(request), file=self.process.stdin, flush=True)
-            line = self.process.stdout.readline()
-        except BrokenPipeError:
-            line = ""
-        finally:
-            timer.cancel()
-        if line:
-            answer: dict[str, Any] = json.loads(line)
-            return answer
-        self.errors.seek(0)
-        last = (self.errors.read().strip().splitlines() or ["it printed nothing"])[-1]
-        return {"error": f"the process ended with {self.process.wait()}: {last}"}
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout, self.errors):
-            if stream:
-                stream.close()
-
-
-@contextmanager
-def workers(*made: tuple[str, str, str]) -> Iterator[list[Worker]]:
-    with ExitStack() as stack:
-        found = []
-        for interpreter, module, folder in made:
-            found.append(Worker(interpreter, module, folder))
-            stack.callback(found[-1].close)
-        yield found
 
 
 class Gate:
@@ -334,26 +285,6 @@ class Gate:
 
 def play_id(label: str, sensor: tuple[int, int], how: str) -> str:
     return f"play/{label}/{sensor[0]}x{sensor[1]}/{how}"
-
-
-def check(worker: Worker, oracle: Worker, cell: Cell, out: str) -> str | None:
-    """What is wrong with a subject in a cell, if anything is."""
-    made = worker.ask(do="check", cell=cell.to_json(), out=out)
-    if "error" in made:
-        return str(made["error"])
-    answer = oracle.ask(cell=cell.to_json(), report=made)
-    return answer.get("error") or answer["problem"]
-
-
-def judged(worker: Worker, oracle: Worker, request: dict[str, Any], number: int) -> dict[str, Any]:
-    """Plays a recording; in the first round the oracle looks at the last frame."""
-    answer = worker.ask(**request)
-    if "error" not in answer and number == 0:
-        verdict = oracle.ask(play=request)
-        problem = verdict.get("error") or verdict["problem"]
-        if problem:
-            return {"error": problem}
-    return answer
 
 
 def main() -> int:

@@ -89,10 +89,28 @@ def ratio_table(rows: list[Row]) -> list[str]:
     return table(["kernel", *places], body)
 
 
+BEGIN, END = "<!-- tables: begin -->\n", "<!-- tables: end -->\n"
+
+
 def tables_of(path: Path) -> str:
     """What docs/performance.md shows of a recorded CSV."""
-    rows = read(path)
-    return "\n".join([*ratio_table(rows), "", *rate_tables(rows)])
+    rows, name = read(path), f"../benchmarks/results/{path.stem}"
+    intro = [
+        f"`{path.stem}`: [the whole report]({name}.md), [all cells]({name}.csv). Geometric mean of the ratios",
+        "(lowest to highest) over all cells of a kernel:",
+        "",
+    ]
+    pictured = f"![a dot for each cell: its ratio, by kernel and by who reads]({name}.png)"
+    return "\n".join([*intro, *ratio_table(rows), "", pictured, "", *rate_tables(rows), ""])
+
+
+def put_tables(path: Path, page: Path) -> None:
+    """Puts the tables where the page has them."""
+    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end:
+        raise SystemExit(f"{page} has no place for tables: {BEGIN.strip()} and {END.strip()}")
+    page.write_text(f"{before}{BEGIN}{tables_of(path)}{END}{after}", encoding="utf-8")
 
 
 # --- a run --------------------------------------------------------------------------------------
