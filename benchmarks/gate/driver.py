@@ -184,7 +184,7 @@ class Gate:
             for events in sorted({c.events for c in group if c.kind == "uniform"}):
                 wanted[f"read/{short(events)}"] = ("read", events)
         size = first.kernel.frame_bytes(first.sensor)
-        for what in ("memcpy", "memset"):
+        for what in ("memcpy", "memset", "look"):
             wanted[f"{what}/{size}"] = (what, size)
         for name, (what, size) in wanted.items():
             answer = worker.ask(do="physical", what=what, size=size, budget=self.budget)

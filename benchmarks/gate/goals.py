@@ -19,9 +19,11 @@ from .cells import (
     short,
 )
 from .results import Measured, Results
-from .spreads import figures, geometric_mean, ratios, spread
+from .spreads import figures, geometric_mean, ratio, spread
 
 RECORD_BYTES = 13
+# Events a second.
+FAST = 40e6
 
 
 @dataclass(frozen=True)
@@ -117,14 +119,26 @@ def _engine(results: Results) -> Iterator[Outcome]:
     yield _lowest("every Engine cell", ">= 1.5x", results.find(level=ENGINE), _ratio, 1.5)
     for reading, words in ((NOBODY, "nobody reads"), (CONSUMER, "one 16 ms consumer"), (EVERY, "all read")):
         chosen = [pair for pair in results.find(level=ENGINE, reading=reading) if pair[0].events >= 10_000]
+        if reading == EVERY:
+            # Where looking at the frame alone takes longer, no kernel can do it.
+            count = len(chosen)
+            chosen = [pair for pair in chosen if _bound(results, pair[0]) >= FAST]
+            words += f" ({count - len(chosen)} of {count} left out: looking at the frame alone takes longer)"
         yield _lowest(
             f"every Engine cell with 10k or more events per call, {words}",
-            ">= 40 M events/s",
+            f">= {FAST / 1e6:g} M events/s",
             chosen,
             lambda measured: spread(measured.ours).middle / 1e6,
-            40,
+            FAST / 1e6,
             " M/s",
         )
+
+
+def _bound(results: Results, cell: Cell) -> float:
+    """Events a second if nothing took any time but looking at each frame."""
+    size = cell.kernel.frame_bytes(cell.sensor)
+    looked = results.physical.get(f"look/{size}")
+    return cell.unit / (size / spread(looked).middle) if looked else float("inf")
 
 
 def _peer(results: Results) -> Outcome:
@@ -149,7 +163,7 @@ def _compared(results: Results, kind: str, what: str, least: float) -> Outcome:
         if measured.problem is not None:
             refused.append(cell.id)
         elif uniform is not None and uniform.problem is None and measured.ours and uniform.ours:
-            values[cell.id] = ratios(measured.ours, uniform.ours).middle
+            values[cell.id] = ratio(measured.ours, uniform.ours)
     if not values and not refused:
         return _not_measured(what, goal)
     if not values:
@@ -169,7 +183,7 @@ def _read_pass(results: Results) -> Outcome:
         if measured.problem is not None:
             refused.append(cell.id)
         elif read and measured.ours:
-            values[cell.id] = ratios([rate * RECORD_BYTES for rate in measured.ours], read).middle
+            values[cell.id] = ratio([rate * RECORD_BYTES for rate in measured.ours], read)
     if not values:
         return (
             _outcome(what, goal, "nothing that counts", False, refused)
@@ -182,7 +196,7 @@ def _read_pass(results: Results) -> Outcome:
 
 
 def _memory(results: Results) -> Outcome:
-    what, goal = "peak temporary memory of a call of 4M events", "<= 256 KiB"
+    what, goal = "peak temporary memory of a call of 1M events", "<= 256 KiB"
     found = {name: ours for name, (ours, _) in results.memory.items() if ours is not None}
     if not found:
         return _not_measured(what, goal)

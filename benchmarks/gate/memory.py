@@ -2,7 +2,7 @@
 
     python -m benchmarks.gate.memory KERNEL LEVEL
 
-Prints the largest growth of the address space during a call of four million events, in bytes, after calls of
+Prints the largest growth of the address space during a call of a million events, in bytes, after calls of
 a thousand. glibc is told to map every allocation of 64 KiB or more by itself and to give memory back at
 once, so that the growth is that of what is allocated, to the page; smaller allocations may fit in holes of
 the heap and are then not seen. What the call keeps for later calls counts, too."""
@@ -13,7 +13,9 @@ import mmap
 import os
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 LEVELS = ("accumulate", "engine")
 ENVIRONMENT = {
@@ -33,17 +35,16 @@ def size_and_peak() -> tuple[int, int]:
     return int(found[0][1]) * 1024, int(found[1][1]) * 1024
 
 
-def growth(call: object, argument: object) -> int:
+def growth(call: Callable[[Any], object], argument: Any) -> int:
     """By how much the address space grows at most while `call(argument)` runs."""
     size, peak = size_and_peak()
     # The peak of before must not hide that of the call: so be at the peak.
     filler = mmap.mmap(-1, peak - size) if peak > size else None
-    size, before = size_and_peak()
-    assert callable(call)
+    size, _ = size_and_peak()
     call(argument)
-    _, after = size_and_peak()
+    _, peak = size_and_peak()
     del filler
-    return after - before + (before - size)
+    return peak - size
 
 
 def main(label: str, level: str) -> int:
@@ -53,14 +54,13 @@ def main(label: str, level: str) -> int:
     from .streams import synthetic
 
     kernel = BY_LABEL[label].make(frames2py)
-    events = synthetic("uniform", SENSOR)
+    events = synthetic("uniform", SENSOR, 1_000_000)
     if level == "engine":
         call = frames2py.Engine(SENSOR, kernel, snapshot_interval_ms=0).ingest
     else:
         call = frames2py.Accumulator(SENSOR, kernel).accumulate
     for i in range(0, 20_000, 1_000):
         call(events[i : i + 1_000])
-    size_and_peak()
     return growth(call, events)
 
 

@@ -78,7 +78,8 @@ def check(worker: Worker, oracle: Worker, cell: Cell, out: str) -> str | None:
     if "error" in made:
         return str(made["error"])
     answer = oracle.ask(cell=cell.to_json(), report=made)
-    return answer.get("error") or answer["problem"]
+    problem: str | None = answer.get("error") or answer["problem"]
+    return problem
 
 
 def judged(worker: Worker, oracle: Worker, request: dict[str, Any], number: int) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def main(recordings: Path, folder: Path) -> None:
         with evt.open(recordings / name, sensor_size=None if has_geometry else sensor) as reader:
             events = np.concatenate(list(reader))
         assert events.dtype == DTYPE
-        digest = hashlib.sha256(events).hexdigest()
+        digest = hashlib.sha256(events.tobytes()).hexdigest()
         if digest != expected.get(name, digest):
             print(f"skipped: {name} decodes to other events than its manifest says", file=sys.stderr)
             continue

@@ -32,6 +32,13 @@ def ratios(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
     return spread([a / b for a, b in zip(ours, theirs, strict=True)])
 
 
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """The median ratio: round by round where both were measured in the same rounds."""
+    if len(ours) == len(theirs):
+        return ratios(ours, theirs).middle
+    return statistics.median(ours) / statistics.median(theirs)
+
+
 def geometric_mean(values: Sequence[float]) -> float:
     return math.exp(statistics.fmean(math.log(value) for value in values))
 

@@ -203,13 +203,18 @@ class Subject:
         return timed(run, feed, cell.events, per_unit, budget)
 
     def physical(self, what: str, size: int, budget: float) -> dict[str, Any]:
-        """Bytes a second of one pass that only reads a batch, of copying a frame and of clearing one."""
+        """Bytes a second: of a pass that only reads a batch, of copying, clearing and looking at a frame."""
         if what == "read":
             feed = self.feed("uniform", (346, 260))
             result = timed(read_pass, feed, size, 1, budget)
             return {"rate": result["rate"] * DTYPE.itemsize}
         source, target = np.ones(size // 8, np.uint64), np.ones(size // 8, np.uint64)
-        work = (lambda: np.copyto(target, source)) if what == "memcpy" else (lambda: target.fill(0))
+        works: dict[str, Callable[[], object]] = {
+            "memcpy": lambda: np.copyto(target, source),
+            "memset": lambda: target.fill(0),
+            "look": lambda: touch(source),
+        }
+        work = works[what]
         return {"rate": size / seconds_per_call(work, budget)}
 
     def tiles(self, sensor: Sensor, budget: float) -> dict[str, Any]:

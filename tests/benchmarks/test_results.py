@@ -19,6 +19,8 @@ def test_medians_and_spreads():
     assert spreads.spread([5.0, 1.0, 9.0, 3.0]) == spreads.Spread(1.0, 4.0, 9.0)
     # The second round was slow for both.
     assert spreads.ratios([30, 3, 36], [10, 1, 9]) == spreads.Spread(3, 3, 4)
+    assert spreads.ratio([30, 3, 36], [10, 1, 9]) == 3
+    assert spreads.ratio([8, 4, 6], [2, 2]) == 3
     with pytest.raises(ValueError, match="3 rounds against 2"):
         spreads.ratios([1, 2, 3], [1, 2])
     assert spreads.geometric_mean([1, 10, 100]) == pytest.approx(10)
@@ -101,6 +103,17 @@ def test_goals_of_engines_look_at_their_cells_only():
     assert outcome(found, fast).met is False
 
 
+def test_what_the_machine_cannot_do_is_left_out():
+    slow = {reading: engine("histogram-15", 10_000, reading) for reading in ("nobody", "every")}
+    found = Results({cell: made(3, rate=1e6) for cell in slow.values()})
+    [nobody, every] = [o for o in goals.outcomes(found) if "10k or more" in o.what and o.met is not None]
+    assert nobody.met is False and every.met is False and "0 of 1 left out" in every.what
+    # 110 MB at 10 GB/s: 11 ms for 10k events
+    found.physical[f"look/{2 * 15 * 1280 * 720 * 4}"] = [10e9]
+    outcomes = [o for o in goals.outcomes(found) if "10k or more" in o.what]
+    assert [o.met for o in outcomes] == [False, None, None] and "1 of 1 left out" in outcomes[2].what
+
+
 def test_our_own_rates_are_compared_with_uniform_events():
     found = Results(
         {
@@ -127,9 +140,9 @@ def test_physical_goals():
     found.tiles.append((9e-4, 1e-3))
     assert outcome(found, what).met is False
     found.memory = {"memory/engine/polarity": (256 * 1024, 10**9), "memory/engine/voxel-5": (None, None)}
-    assert outcome(found, "peak temporary memory of a call of 4M events").met is True
+    assert outcome(found, "peak temporary memory of a call of 1M events").met is True
     found.memory["memory/accumulate/voxel-5"] = (256 * 1024 + 4096, 0)
-    assert outcome(found, "peak temporary memory of a call of 4M events").met is False
+    assert outcome(found, "peak temporary memory of a call of 1M events").met is False
 
 
 def test_a_peer_counts_if_it_is_right():
@@ -163,6 +176,8 @@ def test_the_page_shows_what_is_recorded(tmp_path):
     page = ROOT / "docs" / "performance.md"
     text = page.read_text(encoding="utf-8")
     shown = text.partition(report.BEGIN)[2].partition(report.END)[0]
+    if not shown:
+        pytest.skip("no run is recorded in docs/performance.md yet")
     name = shown.split("`")[1]
     recorded = ROOT / "benchmarks" / "results" / f"{name}.csv"
     assert shown == report.tables_of(recorded)
