@@ -26,6 +26,26 @@ def environment(name: str, *packages: str, python: str = sys.executable) -> Path
     return interpreter
 
 
+def kept_environment(name: str, *packages: str) -> Path | None:
+    """Like `environment`, but what is there from before, made of the same packages, is used as it is. `None`,
+    after saying why, if they do not install. Remove target/benchmarks to get the newest versions."""
+    folder = VENVS / name
+    note = folder / "packages.txt"
+    interpreter = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    wanted = " ".join(packages)
+    if note.exists() and note.read_text(encoding="utf-8") == wanted:
+        return interpreter
+    subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+    install = [str(interpreter), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages]
+    done = subprocess.run(install, check=False, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        reason = (done.stderr.strip() or "pip failed").splitlines()[-1]
+        print(f"skipped: {wanted} does not install: {reason}", file=sys.stderr)
+        return None
+    note.write_text(wanted, encoding="utf-8")
+    return interpreter
+
+
 def free_threaded() -> str | None:
     """A free-threaded interpreter, if there is one."""
     return os.environ.get("FRAMES2PY_PYTHON_FT") or shutil.which("python3.14t")
