@@ -61,7 +61,7 @@ impl Kernel for TimeSurface {
     }
 
     fn publish(&mut self, mut spare: Memory, _watermark: Option<u64>) -> Result<Memory> {
-        self.recent.publish(self.latest.as_slice::<u64>(), &mut spare);
+        self.recent.publish(&self.latest.as_slice::<u64>()[..self.pixels], &mut spare);
         Ok(spare)
     }
 
