@@ -25,6 +25,7 @@ __all__ = [
     "Playback",
     "WritableFrame",
     "__version__",
+    "convert_events",
     "debug_build",
     "encode_png",
     "listeners",
