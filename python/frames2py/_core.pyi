@@ -26,6 +26,7 @@ __all__ = [
     "Playback",
     "WritableFrame",
     "__version__",
+    "convert_events",
     "debug_build",
     "decode_ecf",
     "decompress_blosc",

@@ -97,8 +97,9 @@ class Reader:
 
     @property
     def sensor_size(self) -> tuple[int, int] | None:
-        """``(width, height)`` in pixels, from the file or as it was given to ``open()``. None of files that state no
-        size, of formats that have no place for it, when none was given."""
+        """``(width, height)`` in pixels, from the file or as it was given to ``open()``.
+
+        None if neither says it, of the formats that have no fixed place for it: text and NumPy's files."""
         return self._sensor_size
 
     @property
