@@ -2,8 +2,8 @@
 //!
 //! Decompressing is most of the work of reading AEDAT 4.0, and event data is unusual: sequences are short, two for
 //! each event of 16 bytes, with one or two literals and a match of seven. The decoder here copies without
-//! looking at lengths where a sequence is that short, which makes it faster on events than the C library (by a third) and
-//! than `lz4_flex` (by a half), which do so as well but for other mixtures. Tried and dropped: joining literals and match
+//! looking at lengths where a sequence is that short, which on recordings takes 15 to 30 % less time than the C library and 20 to
+//! 50 % less than `lz4_flex`, which do so as well but for other mixtures. Tried and dropped: joining literals and match
 //! in a register before one store; a single load for token, literals and offset.
 
 /// Blocks of a frame reach back so far.
