@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import evt_words as w
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from frames2py._core import FileEncoder
 from frames2py.adapters import evt
 
 WORDS = [(w.high(5), 0), (w.cd(1, 3, 64, 7), 0b101), (w.cd(0, 63, 2047, 2047), 1 << 31), (w.high(6), 0)]
@@ -67,6 +69,27 @@ def test_events_before_the_first_time_high_are_dropped(tmp_path):
     reader = evt.open(path)
     assert w.as_tuples(reader) == EVENTS
     assert reader.report.dropped == {"before the first TIME_HIGH": 8}
+
+
+@pytest.mark.skipif(
+    not (w.RECORDINGS / "MANIFEST.tsv").exists(),
+    reason=f"no recordings in {w.RECORDINGS}; set FRAMES2PY_RECORDINGS",
+)
+@pytest.mark.parametrize("halves", [False, True])
+@pytest.mark.parametrize("name", ["imx636.evt3.raw", "trigger.evt3.raw", "sparklers.evt2.raw"])
+def test_the_order_of_a_cameras_events_is_told_by_the_words(tmp_path, name, halves):
+    """Their events written as EVT 2.1, from several places on, and the order not stated."""
+    size = (640, 480) if "sparklers" in name else (1280, 720)
+    events = np.concatenate(list(evt.open(w.RECORDINGS / name, sensor_size=size)))
+    for start in range(0, len(events), len(events) // 7):
+        some = events[start : start + 3000]
+        encoder = FileEncoder("evt2.1", size)
+        body = (encoder.encode(some) + encoder.finish()[0]).partition(b"% end\n")[2]
+        if halves:
+            body = np.frombuffer(body, "<u4").reshape(-1, 2)[:, ::-1].tobytes()
+        (tmp_path / "x").write_bytes(w.header("2.1") + body)
+        found = np.concatenate(list(evt.open(tmp_path / "x")))
+        np.testing.assert_array_equal(found, some)
 
 
 several = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
