@@ -22,6 +22,11 @@ impl TimeSurface {
         let latest = Memory::zeroed_for::<u64>(STATE, pixels.checked_add(hot::SLOTS))?;
         Ok(Self { spec, pixels, latest, recent: Recent::default() })
     }
+
+    /// The surface, without the slots.
+    fn shown(&self) -> &[u64] {
+        &self.latest.as_slice()[..self.pixels]
+    }
 }
 
 impl Kernel for TimeSurface {
@@ -56,7 +61,7 @@ impl Kernel for TimeSurface {
     }
 
     fn read(&self, out: &mut [u8], _watermark: Option<u64>) -> Result<()> {
-        out.copy_from_slice(&self.latest.bytes()[..out.len()]);
+        out.copy_from_slice(bytemuck::cast_slice(self.shown()));
         Ok(())
     }
 
