@@ -240,7 +240,8 @@ def picture(path: Path, rows: list[Row]) -> None:
     axes.axvline(1, color="black", linewidth=0.8)
     axes.axvline(1.5, color="black", linewidth=0.8, linestyle=":")
     axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}x"))
+    for set_formatter in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
+        set_formatter(FuncFormatter(lambda x, _: f"{x:g}x" if str(x)[0] in "125" or x < 1 else ""))
     axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()
     axes.set_xlabel(f"events a second, as a multiple of {RIVAL} (a dot is a cell; dotted: 1.5x)")
