@@ -4,7 +4,7 @@
 //! runs inside [`measured`] is counted. Nothing here depends on the clock, on chance or on the environment.
 
 use frames2py::accumulator::Accumulator;
-use frames2py::codec::{Decoder, EventBuffer, Evt2Decoder, Evt3Decoder, Options};
+use frames2py::codec::{Decoder, EventBuffer, Evt2Decoder, Evt3Decoder};
 use frames2py::engine::{Engine, Options};
 use frames2py::event::Events;
 use frames2py::geometry::SensorSize;
@@ -157,11 +157,11 @@ fn workloads() -> Vec<(String, Box<dyn Fn()>)> {
     }
     all.push((
         "decode/evt2".into(),
-        Box::new(|| decode(Evt2Decoder::new(Options::default()), &evt2_words())),
+        Box::new(|| decode(Evt2Decoder::new(Default::default()), &evt2_words())),
     ));
     all.push((
         "decode/evt3".into(),
-        Box::new(|| decode(Evt3Decoder::new(Options::default()), &evt3_words())),
+        Box::new(|| decode(Evt3Decoder::new(Default::default()), &evt3_words())),
     ));
     all
 }
