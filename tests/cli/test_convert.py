@@ -70,7 +70,7 @@ def test_a_bar_is_shown_on_a_terminal_only(cli, scene):
     import subprocess
 
     pytest.importorskip("tqdm")
-    frames2py.save(cli.folder / "in.raw", np.tile(scene, 1)[:1], sensor_size=(320, 240))
+    frames2py.save(cli.folder / "in.raw", scene[:1], sensor_size=(320, 240))
     master, slave = pty.openpty()
     # The bar comes after a while; a pipe that is slow to end makes it one.
     os.mkfifo(cli.folder / "pipe")
