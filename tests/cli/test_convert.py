@@ -43,12 +43,12 @@ def test_what_goes_wrong_is_one_line_and_leaves_nothing(cli, scene):
     frames2py.save(cli.folder / "in.raw", scene, sensor_size=(320, 240))
     (cli.folder / "there.csv").write_text("mine")
     scene["x"][7] = 3000
-    frames2py.save(cli.folder / "wide.csv", scene, sensor_size=(4000, 240))
+    frames2py.save(cli.folder / "wide.csv", scene, sensor_size=(2048, 240))
     (cli.folder / "bad.raw").write_bytes(b"no recording")
     before = sorted(p.name for p in cli.folder.iterdir())
     for status, words, arguments in [
         (1, "there already; --overwrite", ("in.raw", "there.csv")),
-        (1, "event 7: x is 3000", ("wide.csv", "out.raw", "--sensor", "4000x240")),
+        (1, "event 7: x is 3000", ("wide.csv", "out.raw", "--sensor", "2048x240")),
         (2, "--sensor WIDTHxHEIGHT", ("wide.csv", "out.raw")),
         (1, "nothing.raw", ("nothing.raw", "out.csv")),
         (1, "bad.raw", ("bad.raw", "out.csv")),
@@ -77,7 +77,7 @@ def test_a_bar_is_shown_on_a_terminal_only(cli, scene):
     process = subprocess.Popen(
         [sys.executable, "-m", "frames2py", "convert", "pipe", "out.csv"],
         cwd=cli.folder,
-        env=cli.environment,
+        env={**cli.environment, "TERM": "xterm"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=slave,
