@@ -10,5 +10,7 @@ say "cargo clippy, bindings"
 cargo clippy --all-targets --features python,pyo3/abi3-py311 -- --deny warnings
 say "cargo test"
 cargo test
+say "cargo test, without what only some machines have"
+FRAMES2PY_ISA=scalar cargo test --lib kernels
 say "cargo doc"
 RUSTDOCFLAGS="--deny warnings" cargo doc --no-deps --document-private-items

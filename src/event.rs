@@ -16,6 +16,8 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 #[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 
 /// Timestamps at and above this value reject the whole call.
@@ -243,6 +245,9 @@ impl Needs {
 pub enum Isa {
     /// One event at a time: every machine, every layout, and what the others are tested against.
     Scalar,
+    /// Eight packed events at a time, with AVX2.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
     /// Sixteen packed events at a time, with AVX-512 and its byte permutations.
     #[cfg(target_arch = "x86_64")]
     Avx512,
@@ -251,7 +256,12 @@ pub enum Isa {
 impl Isa {
     /// The ways this machine has, the best last.
     pub fn available() -> Vec<Self> {
+        #[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut))]
         let mut ways = vec![Self::Scalar];
+        #[cfg(target_arch = "x86_64")]
+        if avx2::is_available() {
+            ways.push(Self::Avx2);
+        }
         #[cfg(target_arch = "x86_64")]
         if avx512::is_available() {
             ways.push(Self::Avx512);
@@ -262,6 +272,8 @@ impl Isa {
     fn name(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => "avx2",
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => "avx512",
         }
@@ -340,6 +352,11 @@ impl Block {
         let count = range.len();
         assert!(count <= BLOCK && range.end <= events.len);
         let Decoded { inside, latest, bad } = match self.isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 if events.layout == Layout::PACKED => {
+                // SAFETY: as below.
+                unsafe { avx2::decode(events.data, events.len, range, sensor, needs, &mut self.columns) }
+            }
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 if events.layout == Layout::PACKED => {
                 // SAFETY: `new` saw that the machine has what the function needs. `range` is inside the records, which are
@@ -525,104 +542,4 @@ pub fn in_one_pass(
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-
-    /// Records in a layout, from `(t, x, y, p)` tuples.
-    fn records(events: &[(u64, u16, u16, u8)], layout: Layout) -> Vec<u8> {
-        let mut bytes = vec![0xAA; events.len() * layout.stride];
-        for (record, &(t, x, y, p)) in bytes.chunks_exact_mut(layout.stride).zip(events) {
-            record[layout.t..layout.t + 8].copy_from_slice(&t.to_le_bytes());
-            record[layout.x..layout.x + 2].copy_from_slice(&x.to_le_bytes());
-            record[layout.y..layout.y + 2].copy_from_slice(&y.to_le_bytes());
-            record[layout.p] = p;
-        }
-        bytes
-    }
-
-    /// Records as recordings and `EVENT_DTYPE` have them.
-    pub(crate) fn packed(events: &[(u64, u16, u16, u8)]) -> Vec<u8> {
-        records(events, Layout::PACKED)
-    }
-
-    fn check(count: usize, layout: Layout) {
-        let sensor = SensorSize::new(7, 5).unwrap();
-        let events: Vec<_> = (0..count as u64)
-            .map(|i| (i * 37 % 1009, (i * 11 % 9) as u16, (i * 5 % 6) as u16, (i % 3) as u8))
-            .collect();
-        let bytes = records(&events, layout);
-        // SAFETY: `bytes` holds `count` records and outlives the call.
-        let raw = unsafe { Events::from_raw(bytes.as_ptr(), count, layout) };
-        let mut block = Block::default();
-        let mut call = Call::check(raw, sensor, &mut block, Needs::ALL).unwrap();
-        let mut seen = Vec::new();
-        let found = call
-            .for_each_block(|c, latest| {
-                assert_eq!(c.t.iter().max(), Some(&latest));
-                for i in 0..c.t.len() {
-                    seen.push((c.t[i], c.pixel[i], c.p[i]));
-                }
-                Ok::<_, ()>(())
-            })
-            .unwrap();
-        assert_eq!(call.count(), found);
-
-        let inside: Vec<_> = events.iter().filter(|e| e.1 < 7 && e.2 < 5).collect();
-        assert_eq!(found.events, count as u64);
-        assert_eq!(found.in_bounds(), inside.len() as u64);
-        assert_eq!(found.latest, inside.iter().map(|e| e.0).max());
-        let expected: Vec<_> =
-            inside.iter().map(|&&(t, x, y, p)| (t, u32::from(y) * 7 + u32::from(x), p)).collect();
-        assert_eq!(seen, expected);
-    }
-
-    #[test]
-    fn every_layout_and_length_gives_the_same_columns() {
-        let layouts = [
-            Layout::PACKED,
-            Layout::new(16, 0, 8, 10, 12).unwrap(),
-            Layout::new(17, 9, 1, 5, 0).unwrap(),
-            Layout::new(4096, 4000, 7, 11, 4095).unwrap(),
-        ];
-        for layout in layouts {
-            for count in [0, 1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 17] {
-                check(count, layout);
-            }
-        }
-    }
-
-    #[test]
-    fn fields_may_overlap_but_not_leave_the_record() {
-        assert!(Layout::new(8, 0, 0, 2, 4).is_some());
-        assert!(Layout::new(8, 1, 0, 2, 4).is_none());
-        assert!(Layout::new(13, 0, 12, 10, 8).is_none());
-        assert!(Layout::new(13, usize::MAX, 8, 10, 12).is_none());
-    }
-
-    #[test]
-    fn one_time_out_of_range_anywhere_rejects_the_call() {
-        let sensor = SensorSize::new(4, 1).unwrap();
-        for count in [1, BLOCK, BLOCK + 1, 3 * BLOCK] {
-            for bad in [0, count / 2, count - 1] {
-                let mut events = vec![(5, 9, 9, 1); count];
-                events[bad].0 = TIMESTAMP_LIMIT + 3;
-                let bytes = records(&events, Layout::PACKED);
-                let mut block = Block::default();
-                let checked = Call::check(Events::packed(&bytes), sensor, &mut block, Needs::ALL);
-                assert_eq!(checked.err(), Some(TIMESTAMP_LIMIT + 3));
-            }
-        }
-    }
-
-    #[test]
-    fn events_that_changed_after_the_check_are_dropped() {
-        let mut block = Block::default();
-        let bytes = records(&[(5, 0, 0, 1), (TIMESTAMP_LIMIT, 1, 0, 1), (6, 2, 0, 0)], Layout::PACKED);
-        let found =
-            block.load_checked(&Events::packed(&bytes), 0..3, SensorSize::new(4, 1).unwrap(), Needs::PIXELS);
-        assert_eq!(found.latest, Some(6));
-        assert_eq!(block.columns().t, &[5, 6]);
-        assert_eq!(block.columns().pixel, &[0, 2]);
-        assert_eq!(block.columns().p, &[1, 0]);
-    }
-}
+pub(crate) mod tests;

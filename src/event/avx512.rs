@@ -68,7 +68,12 @@ unsafe fn load(from: *const u8) -> __m512i {
     let bytes;
     // SAFETY: reads what the caller promised is readable, and nothing else.
     unsafe {
-        asm!("vmovdqu64 {}, [{}]", out(zmm_reg) bytes, in(reg) from, options(nostack, readonly, preserves_flags));
+        asm!(
+            "vmovdqu64 {}, [{}]",
+            out(zmm_reg) bytes,
+            in(reg) from,
+            options(nostack, readonly, preserves_flags),
+        );
     }
     bytes
 }
@@ -85,7 +90,13 @@ unsafe fn load_some(from: *const u8, count: usize) -> __m512i {
     let bytes;
     // SAFETY: a masked load touches only the bytes whose bit is set.
     unsafe {
-        asm!("vmovdqu8 {}{{{}}}{{z}}, [{}]", out(zmm_reg) bytes, in(kreg) mask, in(reg) from, options(nostack, readonly, preserves_flags));
+        asm!(
+            "vmovdqu8 {}{{{}}}{{z}}, [{}]",
+            out(zmm_reg) bytes,
+            in(kreg) mask,
+            in(reg) from,
+            options(nostack, readonly, preserves_flags),
+        );
     }
     bytes
 }
@@ -202,8 +213,7 @@ unsafe fn decode_columns<const WITH_T: bool, const WITH_P: bool>(
             _mm512_castsi512_si128(_mm512_setzero_si512())
         };
 
-        // At most 16 records come before the end of each group, so `n <= BLOCK - 16` here, but for a block that does
-        // not end at a multiple of 16: `n < BLOCK` then. `Room` has space for 16 more.
+        // Fewer records than the block has come before this group.
         debug_assert!(n < BLOCK);
         let (to_t, to_pixel, to_p) = (&raw mut room.t[n], &raw mut room.pixel[n], &raw mut room.p[n]);
         // SAFETY: each column has at least `LANES` elements from `n < BLOCK` on.

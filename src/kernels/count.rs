@@ -82,10 +82,11 @@ impl<const BY_POLARITY: bool> Counts<BY_POLARITY> {
                 *count = count.wrapping_add(by);
             };
             if let Some(hot) = hot {
-                let mut on = 0;
-                let all = hot::apart(hot, pixels, ps, |p, is_hot| on += u32::from(is_hot & (p != 0)), one);
+                let at_hot = hot::elsewhere(hot, pixels, ps, one) as u32;
+                let on: u32 =
+                    pixels.iter().zip(ps).map(|(&pixel, &p)| u32::from((pixel == hot) & (p != 0))).sum();
                 let [off_count, on_count] = &mut counts[hot as usize];
-                *off_count = off_count.wrapping_add((all as u32 - on).wrapping_mul(by));
+                *off_count = off_count.wrapping_add((at_hot - on).wrapping_mul(by));
                 *on_count = on_count.wrapping_add(on.wrapping_mul(by));
             } else {
                 pixels.iter().zip(ps).for_each(|(&pixel, &p)| one(pixel, p));
@@ -97,9 +98,9 @@ impl<const BY_POLARITY: bool> Counts<BY_POLARITY> {
                 *count = count.wrapping_add(by);
             };
             if let Some(hot) = hot {
-                let all = hot::apart(hot, pixels, hot::nothing(pixels), |(), _| (), |pixel, ()| one(pixel));
+                let at_hot = hot::elsewhere(hot, pixels, hot::nothing(pixels), |pixel, ()| one(pixel)) as u32;
                 let count = &mut counts[hot as usize];
-                *count = count.wrapping_add((all as u32).wrapping_mul(by));
+                *count = count.wrapping_add(at_hot.wrapping_mul(by));
             } else {
                 pixels.iter().for_each(|&pixel| one(pixel));
             }

@@ -13,8 +13,28 @@ use crate::event::{BLOCK, Columns, Isa, Needs};
 use crate::geometry::SensorSize;
 use crate::publish::{Memory, Spec};
 
+/// A value for each pixel, and the slots for a hot one, which are 0 between calls.
 fn state(sensor: SensorSize) -> Result<Memory> {
-    Memory::zeroed_for::<f64>(STATE, Some(sensor.pixels()))
+    Memory::zeroed_for::<f64>(STATE, sensor.pixels().checked_add(hot::SLOTS))
+}
+
+/// Adds `weight(i)` at the pixel of each event `i`.
+#[inline(always)]
+fn add(stored: &mut Memory, pixels: &[u32], weight: impl Fn(usize) -> f64) {
+    let sums = stored.as_mut_slice::<f64>();
+    let Some(hot) = hot::pixel(pixels) else {
+        for (i, &pixel) in pixels.iter().enumerate() {
+            sums[pixel as usize] += weight(i);
+        }
+        return;
+    };
+    hot::prefetch(sums, pixels);
+    let slots = sums.len() - hot::SLOTS;
+    for (i, &pixel) in pixels.iter().enumerate() {
+        sums[hot::place(hot, slots, i, pixel)] += weight(i);
+    }
+    let (sums, slots) = sums.split_at_mut(slots);
+    sums[hot as usize] += slots.iter_mut().map(std::mem::take).sum::<f64>();
 }
 
 fn rescale(stored: &mut Memory, factor: f64) {
@@ -69,16 +89,7 @@ impl Kernel for ExpDecay {
 
     fn accumulate(&mut self, Columns { pixel: pixels, .. }: Columns<'_>, _latest: u64) -> Result<()> {
         let one = 1.0 / self.scale;
-        let stored = self.stored.as_mut_slice::<f64>();
-        if let Some(hot) = hot::pixel(pixels) {
-            let elsewhere = |pixel: u32, ()| stored[pixel as usize] += one;
-            let all = hot::apart(hot, pixels, hot::nothing(pixels), |(), _| (), elsewhere);
-            stored[hot as usize] += all as f64 * one;
-        } else {
-            for &pixel in pixels {
-                stored[pixel as usize] += one;
-            }
-        }
+        add(&mut self.stored, pixels, |_| one);
         Ok(())
     }
 
@@ -153,23 +164,7 @@ impl Kernel for TimestampDecay {
         // The inverse of the smallest time constants is infinite, which times 0 would be no number.
         let per_us = self.tau_us.recip().min(f64::MAX);
         self.weights.fill(&mut weights, times, reference, per_us);
-        let sums = self.stored.as_mut_slice::<f64>();
-        if let Some(hot) = hot::pixel(pixels) {
-            // Four sums, which do not wait for each other.
-            let (mut totals, mut i) = ([0.0; 4], 0);
-            let at = |weight: f64, is_hot: bool| {
-                totals[i % 4] += if is_hot { weight } else { 0.0 };
-                i += 1;
-            };
-            hot::apart(hot, pixels, &weights[..pixels.len()], at, |pixel, weight| {
-                sums[pixel as usize] += weight
-            });
-            sums[hot as usize] += totals.iter().sum::<f64>();
-        } else {
-            for (&pixel, &weight) in pixels.iter().zip(&weights) {
-                sums[pixel as usize] += weight;
-            }
-        }
+        add(&mut self.stored, pixels, |i| weights[i % BLOCK]);
         Ok(())
     }
 

@@ -170,7 +170,7 @@ impl Config {
         Ok(match self {
             Self::EventCount => Box::new(count::Counts::<false>::new(spec)?),
             Self::Polarity => Box::new(count::Counts::<true>::new(spec)?),
-            Self::TimeSurface => Box::new(surface::TimeSurface::new(spec)?),
+            Self::TimeSurface => Box::new(surface::TimeSurface::new(spec, sensor)?),
             Self::ExpDecay { decay } => Box::new(decay::ExpDecay::new(spec, sensor, decay)?),
             Self::TimestampDecay { tau_us } => Box::new(decay::TimestampDecay::new(spec, sensor, tau_us)?),
             Self::StackedHistogram { bins, bin_us } => {

@@ -38,7 +38,11 @@ fn inside(calls: &[Vec<Event>]) -> Vec<Event> {
 fn calls(base: u64) -> impl Strategy<Value = Vec<Vec<Event>>> {
     let event = (0..200u64, 0..W as u16 + 1, 0..H as u16 + 1, 0..3u8)
         .prop_map(move |(t, x, y, p)| (base + t, x, y, p));
-    prop::collection::vec(prop::collection::vec(event, 0..12), 0..8)
+    let hot = (0..200u64, 0..3u8).prop_map(move |(t, p)| (base + t, 1, 1, p));
+    let few = prop::collection::vec(event.clone(), 0..12);
+    // More than a block, most of them at one pixel.
+    let many = prop::collection::vec(prop_oneof![1 => event, 4 => hot], 0..300);
+    prop::collection::vec(prop_oneof![9 => few, 1 => many], 0..8)
 }
 
 fn bases() -> impl Strategy<Value = u64> {
@@ -226,6 +230,37 @@ proptest! {
             for (lease, expected) in held {
                 prop_assert_eq!(lease.frame.memory().unwrap().bytes(), &expected[..]);
             }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_rejected_call_changes_nothing(
+        before in calls(77),
+        mut bad in prop::collection::vec((0..1_000u64, 0..W as u16 + 1, 0..H as u16 + 1, 0..3u8), 1..1_000),
+        at in any::<prop::sample::Index>(),
+        t in prop::sample::select(vec![1 << 63, (1 << 63) + 12, u64::MAX]),
+        after in calls(300),
+    ) {
+        let at = at.index(bad.len());
+        bad[at].0 = t;
+        for config in configs() {
+            let (mut used, watermark) = run(config, &before);
+            let (mut never, _) = run(config, &before);
+            let (out_of_bounds, frame) = (used.out_of_bounds(), read::<u8>(&used, watermark));
+            let error = used.accumulate(Events::packed(&packed(&bad))).unwrap_err();
+            prop_assert!(matches!(error, crate::error::Error::Timestamp { t: told } if told == t), "{:?}", error);
+            prop_assert_eq!((used.watermark(), used.out_of_bounds()), (watermark, out_of_bounds));
+            prop_assert_eq!(read::<u8>(&used, watermark), frame);
+            for call in &after {
+                used.accumulate(Events::packed(&packed(call))).unwrap();
+                never.accumulate(Events::packed(&packed(call))).unwrap();
+            }
+            prop_assert_eq!(used.watermark(), never.watermark());
+            prop_assert_eq!(read::<u8>(&used, used.watermark()), read::<u8>(&never, never.watermark()));
         }
     }
 }

@@ -16,7 +16,7 @@ mod play;
 mod view;
 
 use crate::error::Error;
-use pyo3::exceptions::{PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyImportError, PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
 impl From<Error> for PyErr {
@@ -73,6 +73,7 @@ mod _core {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::event::Isa::chosen().map_err(PyImportError::new_err)?;
         // As Python spells it: 2.0.0-dev.0 is 2.0.0.dev0.
         module.add("__version__", env!("CARGO_PKG_VERSION").replace("-dev.", ".dev"))?;
         module.add("debug_build", cfg!(debug_assertions))
