@@ -66,12 +66,17 @@ def test_what_goes_wrong_is_one_line_and_leaves_nothing(cli, scene):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
 def test_a_bar_is_shown_on_a_terminal_only(cli, scene):
+    import fcntl
     import pty
+    import struct
     import subprocess
+    import termios
+    import time
 
     pytest.importorskip("tqdm")
     frames2py.save(cli.folder / "in.raw", scene[:1], sensor_size=(320, 240))
     master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     # The bar comes after a while; a pipe that is slow to end makes it one.
     os.mkfifo(cli.folder / "pipe")
     process = subprocess.Popen(
@@ -84,8 +89,6 @@ def test_a_bar_is_shown_on_a_terminal_only(cli, scene):
     )
     os.close(slave)
     recording = (cli.folder / "in.raw").read_bytes()
-    import time
-
     with (cli.folder / "pipe").open("wb") as pipe:
         pipe.write(recording)
         for _ in range(8):
