@@ -26,7 +26,6 @@ flags=(
 say "build the fuzz targets"
 RUSTFLAGS="${flags[*]}" cargo build --quiet --locked --release --manifest-path fuzz/Cargo.toml --target "$host"
 binaries=${CARGO_TARGET_DIR:-fuzz/target}/$host/release
-FRAMES2PY_SEEDS=$seeds "$binaries/seeds" -runs=0 -verbosity=0
 mkdir -p fuzz/artifacts
 
 # Runs a target in as much memory as a file of any size may take. libFuzzer's limit is on what is used and looked at once a
@@ -40,10 +39,16 @@ run() {
             # Each thread's arena would be 64 MiB of it.
             export MALLOC_ARENA_MAX=1
         fi
-        "$binaries/$name" -rss_limit_mb=384 -verbosity=0 -artifact_prefix="fuzz/artifacts/$name-" "$@"
-    )
+        "$binaries/$name" -rss_limit_mb=384 -artifact_prefix="fuzz/artifacts/$name-" "$@"
+    ) >"$seeds/log" 2>&1 || {
+        cat "$seeds/log"
+        echo "$name failed; a file that makes it fail again is in fuzz/artifacts" >&2
+        exit 1
+    }
+    sed -nE 's/^stat::(number_of_executed_units|peak_rss_mb): */\1 /p; s/^Executed .*\/(.* in .* ms)$/\1/p' "$seeds/log"
 }
 
+FRAMES2PY_SEEDS=$seeds run seeds -runs=0
 for name in "${targets[@]}"; do
     say "fuzz $name for $seconds s"
     # Files of at most 16 KiB, 10 s for one of them.
