@@ -4,6 +4,7 @@ source "$(dirname "$0")/lib.sh"
 
 say "cargo fmt"
 cargo fmt --check
+cargo fmt --check --manifest-path fuzz/Cargo.toml
 say "cargo clippy, core"
 cargo clippy --all-targets -- --deny warnings
 say "cargo clippy, bindings"

@@ -937,7 +937,8 @@ impl Decoder for TextDecoder {
         self.convention = Convention::ALL.get(usize::from(convention)).copied();
         self.line = u64::from_le_bytes(*line);
         self.offset = u64::from_le_bytes(*offset);
-        true
+        // Far from where they would overflow.
+        [self.line, self.offset].iter().all(|&number| number < 1 << 62)
     }
 }
 
@@ -1010,6 +1011,18 @@ mod tests {
 
     fn decoder(columns: &str, unit: TimeUnit) -> TextDecoder {
         TextDecoder::new(Columns::parse(columns).unwrap(), unit)
+    }
+
+    #[test]
+    fn a_state_with_numbers_that_would_overflow_is_none() {
+        let saved = decoder("txyp", TimeUnit::Us).save().unwrap().state;
+        assert!(decoder("txyp", TimeUnit::Us).load(&saved));
+        // The last bytes of the number of the line and of its place.
+        for at in [8, 16] {
+            let mut state = saved.clone();
+            state[at] = 0xff;
+            assert!(!decoder("txyp", TimeUnit::Us).load(&state));
+        }
     }
 
     /// All events, or the error, of a text fed in pieces and then finished.

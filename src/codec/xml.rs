@@ -7,6 +7,9 @@
 /// Elements inside elements, at most.
 const DEPTH: usize = 64;
 
+/// Elements and attributes, at most: each takes many times the memory of the few bytes that it may be.
+const MOST: usize = 1 << 16;
+
 /// An element.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Element {
@@ -40,6 +43,7 @@ pub fn parse(text: &str) -> Result<Element, String> {
     let mut rest = text.trim_start_matches('\u{feff}');
     // Elements that are open; what is at the bottom holds the whole.
     let mut open = vec![Element::default()];
+    let mut left = MOST;
     loop {
         let inside = open.len() > 1;
         let Some(start) = rest.find('<') else {
@@ -82,7 +86,7 @@ pub fn parse(text: &str) -> Result<Element, String> {
             open.last_mut().unwrap().children.push(element);
             rest
         } else {
-            let (element, closed, rest) = element(&tag[1..])?;
+            let (element, closed, rest) = element(&tag[1..], &mut left)?;
             if !inside && !open[0].children.is_empty() {
                 return Err("there are two outermost elements".into());
             }
@@ -98,8 +102,9 @@ pub fn parse(text: &str) -> Result<Element, String> {
     }
 }
 
-/// An element's tag from behind its `<`: the element, whether it is closed by itself, and what follows.
-fn element(text: &str) -> Result<(Element, bool, &str), String> {
+/// An element's tag from behind its `<`: the element, whether it is closed by itself, and what follows. It and its
+/// attributes are taken off the number that may come.
+fn element<'a>(text: &'a str, left: &mut usize) -> Result<(Element, bool, &'a str), String> {
     let name = |text: &str| {
         text.find(|c: char| c.is_ascii_whitespace() || "<>/='\"".contains(c)).unwrap_or(text.len())
     };
@@ -109,6 +114,9 @@ fn element(text: &str) -> Result<(Element, bool, &str), String> {
     }
     let mut element = Element { tag: tag.into(), ..Element::default() };
     loop {
+        *left = left
+            .checked_sub(1)
+            .ok_or_else(|| format!("there are more than {MOST} elements and attributes"))?;
         rest = rest.trim_ascii_start();
         if let Some(rest) = rest.strip_prefix('>') {
             return Ok((element, false, rest));
@@ -214,6 +222,16 @@ mod tests {
         assert!(parse(&nested(DEPTH)).is_ok());
         assert!(parse(&nested(DEPTH + 1)).unwrap_err().contains("deep"));
         assert!(parse(&"<a>".repeat(1_000_000)).is_err());
+    }
+
+    #[test]
+    fn elements_and_attributes_are_counted() {
+        let nested = |n: usize| format!("<a>{}</a>", "<b/>".repeat(n));
+        assert_eq!(parse(&nested(MOST - 1)).unwrap().children.len(), MOST - 1);
+        let attributes = format!("<a {}/>", "b='' ".repeat(MOST));
+        for bad in [nested(MOST), attributes] {
+            assert!(parse(&bad).unwrap_err().contains("more than 65536 elements"));
+        }
     }
 
     proptest! {
