@@ -4,8 +4,10 @@
 //! say: a buffer of one type, compressed for itself. At the end there may be a table of the packets. It is missing or stale
 //! in a file whose recording was interrupted, so packets are found one behind the other and it is passed over.
 
+use std::mem::take;
 use std::ops::Range;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::{
     Decoder, Encoder, Error, Event, EventBuffer, Family, Head, MAX_HEAD, Options, Patch, Record, Report,
@@ -81,10 +83,11 @@ impl Compression {
 }
 
 /// What is done with a stream's packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Use {
     Events,
     Triggers,
+    #[default]
     Skip,
 }
 
@@ -101,7 +104,7 @@ pub struct Aedat4Decoder {
     offset: u64,
     state: State,
     held: Held,
-    /// For each thread.
+    /// For each of the threads.
     scratch: Vec<Scratch>,
     /// How many threads there may be, and the bytes that are worth one.
     threads: (usize, usize),
@@ -150,6 +153,7 @@ impl Held {
 }
 
 /// A packet that waits.
+#[derive(Default)]
 struct Packed {
     what: Use,
     /// The byte of the file where it starts.
@@ -181,6 +185,56 @@ impl Packed {
         let elements = content.and_then(|content| elements(content, self.at).ok());
         self.events.clear();
         self.found = elements.and_then(|elements| ordinary(elements, &mut self.events));
+    }
+}
+
+/// Packets that several threads decode. Whoever asked waits for those that are being decoded, and not for a thread that has
+/// not begun: on a busy machine that may take longer than the work. It finds nothing to do, later, and ends.
+struct Shared {
+    work: Mutex<Work>,
+    /// Told when no packet is being decoded.
+    idle: Condvar,
+}
+
+#[derive(Default)]
+struct Work {
+    bytes: Arc<Vec<u8>>,
+    packets: Vec<Packed>,
+    len: usize,
+    next: usize,
+    /// Packets that are being decoded.
+    busy: usize,
+    scratch: Vec<Scratch>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Decodes one packet after the other, as long as there are any.
+    fn decode(&self, compression: Compression) {
+        let mut work = self.lock();
+        while work.next < work.len {
+            let at = work.next;
+            work.next += 1;
+            work.busy += 1;
+            let mut packet = take(&mut work.packets[at]);
+            let mut scratch = work.scratch.pop().unwrap_or_default();
+            let bytes = Arc::clone(&work.bytes);
+            drop(work);
+            // What panics here does so again when its turn comes, where it is seen.
+            let _ = catch_unwind(AssertUnwindSafe(|| packet.decode(&bytes, compression, &mut scratch)));
+            // The bytes are to be had back by whoever waits.
+            drop(bytes);
+            work = self.lock();
+            work.packets[at] = packet;
+            work.scratch.push(scratch);
+            work.busy -= 1;
+            if work.busy == 0 {
+                self.idle.notify_all();
+            }
+        }
     }
 }
 
@@ -300,7 +354,7 @@ impl Decoder for Aedat4Decoder {
             }
         }
         let (what, at, place) = (packet.what, packet.at, packet.place.clone());
-        let bytes = std::mem::take(&mut self.held.bytes);
+        let bytes = take(&mut self.held.bytes);
         let decoded = self.packet(what, at, &bytes[place], out);
         self.held.bytes = bytes;
         decoded.map(|()| true)
@@ -474,14 +528,7 @@ impl Aedat4Decoder {
         let end = held.bytes.len();
         let (at, place) = (self.offset - size - 8, end - size as usize..end);
         if let Some(old) = held.packets.get_mut(held.len) {
-            *old = Packed {
-                what,
-                at,
-                place,
-                met: self.met,
-                found: None,
-                events: std::mem::take(&mut old.events),
-            };
+            *old = Packed { what, at, place, met: self.met, found: None, events: take(&mut old.events) };
         } else {
             let events = EventBuffer::new();
             held.packets.push(Packed { what, at, place, met: self.met, found: None, events });
@@ -497,25 +544,27 @@ impl Aedat4Decoder {
         if threads < 2 {
             return;
         }
-        self.scratch.resize_with(threads.max(self.scratch.len()), Scratch::default);
-        let left = Mutex::new(packets[..*len].iter_mut());
-        let work = |scratch: &mut Scratch| {
-            loop {
-                let next = left.lock().unwrap_or_else(PoisonError::into_inner).next();
-                let Some(packet) = next else { return };
-                packet.decode(bytes, self.compression, scratch);
-            }
+        let work = Work {
+            bytes: Arc::new(take(bytes)),
+            packets: take(packets),
+            len: *len,
+            scratch: take(&mut self.scratch),
+            ..Work::default()
         };
-        let Some((own, others)) = self.scratch[..threads].split_first_mut() else { return };
-        std::thread::scope(|scope| {
-            for scratch in others {
-                // Without a thread, the work is done here.
-                if std::thread::Builder::new().spawn_scoped(scope, || work(scratch)).is_err() {
-                    break;
-                }
+        let shared = Arc::new(Shared { work: Mutex::new(work), idle: Condvar::new() });
+        for _ in 1..threads {
+            let (shared, compression) = (Arc::clone(&shared), self.compression);
+            // Without a thread, the work is done here.
+            if std::thread::Builder::new().spawn(move || shared.decode(compression)).is_err() {
+                break;
             }
-            work(own);
-        });
+        }
+        shared.decode(self.compression);
+        let work = shared.idle.wait_while(shared.lock(), |work| work.busy > 0);
+        let mut work = work.unwrap_or_else(PoisonError::into_inner);
+        *packets = take(&mut work.packets);
+        *bytes = Arc::unwrap_or_clone(take(&mut work.bytes));
+        self.scratch = take(&mut work.scratch);
     }
 
     /// Decodes a packet.
@@ -523,7 +572,7 @@ impl Aedat4Decoder {
         if self.scratch.is_empty() {
             self.scratch.push(Scratch::default());
         }
-        let mut scratch = std::mem::take(&mut self.scratch[0]);
+        let mut scratch = take(&mut self.scratch[0]);
         let limit = PACKET_LIMIT.max(bytes.len().saturating_mul(RATIO));
         let decoded = match scratch.decompress(self.compression, bytes, limit) {
             None => Err(Error::Malformed(format!(
@@ -1071,7 +1120,7 @@ impl Encoder for Aedat4Encoder {
             let (front, behind) = rest.split_at(PACKET - self.waiting.len());
             rest = behind;
             self.waiting.extend_from_slice(front);
-            let mut packet = std::mem::take(&mut self.waiting);
+            let mut packet = take(&mut self.waiting);
             self.packet(&packet, out);
             packet.clear();
             self.waiting = packet;
@@ -1081,7 +1130,7 @@ impl Encoder for Aedat4Encoder {
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) -> Result<Vec<Patch>, Error> {
-        let waiting = std::mem::take(&mut self.waiting);
+        let waiting = take(&mut self.waiting);
         if !waiting.is_empty() {
             self.packet(&waiting, out);
         }
