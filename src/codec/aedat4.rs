@@ -4,6 +4,11 @@
 //! say: a buffer of one type, compressed for itself. At the end there may be a table of the packets. It is missing or stale
 //! in a file whose recording was interrupted, so packets are found one behind the other and it is passed over.
 
+use std::mem::take;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+
 use super::{
     Decoder, Encoder, Error, Event, EventBuffer, Family, Head, MAX_HEAD, Options, Patch, Record, Report,
     Saved, Trigger, flatbuffer, lz4, prefix, unencodable, xml,
@@ -23,6 +28,17 @@ const RATIO: usize = 256;
 
 /// The types of packets that are counted by name, and what is counted besides.
 const TYPES: [&str; 7] = ["EVTS", "TRIG", "FRME", "IMUS", "EVTS of other streams", "other types", "FTAB"];
+/// Bytes of packets that are put off until they are decoded together: some 60,000 events, a third of a millisecond for two
+/// threads, of which starting a thread takes a tenth.
+const HOLD: usize = 512 << 10;
+/// So many packets are enough, however small.
+const HOLD_PACKETS: usize = 4096;
+/// Less than this is not worth a thread.
+const SHARE: usize = 64 << 10;
+/// A packet that grows more than this is decoded when its turn comes, so that what is decoded ahead is at most 16 times
+/// [`HOLD`], 8 MiB.
+const SHARED_RATIO: usize = 16;
+
 const OTHER_EVENTS: usize = 4;
 const OTHER: usize = 5;
 const TABLE: usize = 6;
@@ -67,10 +83,11 @@ impl Compression {
 }
 
 /// What is done with a stream's packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Use {
     Events,
     Triggers,
+    #[default]
     Skip,
 }
 
@@ -86,16 +103,187 @@ pub struct Aedat4Decoder {
     /// The place in the file of the byte that is fed next.
     offset: u64,
     state: State,
-    /// The bytes of a packet that is not complete.
-    packet: Vec<u8>,
-    plain: Vec<u8>,
-    zstd: Zstd,
+    held: Held,
+    /// For each of the threads.
+    scratch: Vec<Scratch>,
+    /// How many threads there may be, and the bytes that are worth one.
+    threads: (usize, usize),
     /// The time of the event before.
     last: i64,
-    counts: [(u64, u64); TYPES.len()],
+    /// What was met up to the byte that is fed next, and up to the events given out.
+    met: Counts,
+    told: Counts,
     backward_steps: u64,
-    unknown: u64,
     tail: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    types: [(u64, u64); TYPES.len()],
+    unknown: u64,
+}
+
+impl Counts {
+    fn count(&mut self, kind: usize, bytes: u64) {
+        self.types[kind].0 += 1;
+        self.types[kind].1 += bytes;
+    }
+}
+
+/// Packets that are still to be decoded.
+#[derive(Clone, Default)]
+struct Held {
+    /// Their bytes, and those of a packet that is not complete.
+    bytes: Vec<u8>,
+    /// The first `len` are waiting but for those before `next`; the others are kept for their memory.
+    packets: Vec<Packed>,
+    len: usize,
+    next: usize,
+    /// Whether those that can be are decoded.
+    decoded: bool,
+    /// What is wrong behind the packets.
+    fault: Option<String>,
+}
+
+impl Held {
+    /// The bytes of whole packets.
+    fn whole(&self) -> usize {
+        self.packets[..self.len].last().map_or(0, |packet| packet.place.end)
+    }
+}
+
+/// A packet that waits.
+#[derive(Default)]
+struct Packed {
+    what: Use,
+    /// The byte of the file where it starts.
+    at: u64,
+    /// Its bytes in [`Held::bytes`].
+    place: Range<usize>,
+    /// What was met up to its end.
+    met: Counts,
+    /// Its events if it was decoded ahead, and what was found in them.
+    events: EventBuffer,
+    found: Option<Found>,
+}
+
+impl Clone for Packed {
+    /// A copy that is decoded when its turn comes.
+    fn clone(&self) -> Self {
+        Packed { place: self.place.clone(), events: EventBuffer::new(), found: None, ..*self }
+    }
+}
+
+impl Packed {
+    /// Decodes it if that needs nothing of the packets before, and can be done in little memory.
+    fn decode(&mut self, bytes: &[u8], compression: Compression, scratch: &mut Scratch) {
+        let bytes = &bytes[self.place.clone()];
+        if self.what != Use::Events || bytes.len() > HOLD {
+            return;
+        }
+        let content = scratch.decompress(compression, bytes, bytes.len() * SHARED_RATIO);
+        let elements = content.and_then(|content| elements(content, self.at).ok());
+        self.events.clear();
+        self.found = elements.and_then(|elements| ordinary(elements, &mut self.events));
+    }
+}
+
+/// Packets that several threads decode. Whoever asked waits for those that are being decoded, and not for a thread that has
+/// not begun: on a busy machine that may take longer than the work. It finds nothing to do, later, and ends.
+struct Shared {
+    work: Mutex<Work>,
+    /// Told when no packet is being decoded.
+    idle: Condvar,
+}
+
+#[derive(Default)]
+struct Work {
+    bytes: Arc<Vec<u8>>,
+    packets: Vec<Packed>,
+    len: usize,
+    next: usize,
+    /// Packets that are being decoded.
+    busy: usize,
+    scratch: Vec<Scratch>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Decodes one packet after the other, as long as there are any.
+    fn decode(&self, compression: Compression) {
+        let mut work = self.lock();
+        while work.next < work.len {
+            let at = work.next;
+            work.next += 1;
+            work.busy += 1;
+            let mut packet = take(&mut work.packets[at]);
+            let mut scratch = work.scratch.pop().unwrap_or_default();
+            let bytes = Arc::clone(&work.bytes);
+            drop(work);
+            // What panics here does so again when its turn comes, where it is seen.
+            let _ = catch_unwind(AssertUnwindSafe(|| packet.decode(&bytes, compression, &mut scratch)));
+            // The bytes are to be had back by whoever waits.
+            drop(bytes);
+            work = self.lock();
+            work.packets[at] = packet;
+            work.scratch.push(scratch);
+            work.busy -= 1;
+            if work.busy == 0 {
+                self.idle.notify_all();
+            }
+        }
+    }
+}
+
+/// What is to be known of a packet's events besides them.
+struct Found {
+    /// The first and the last time.
+    times: Option<(i64, i64)>,
+    /// How often time steps back between them.
+    steps: u64,
+}
+
+/// What a thread needs to decompress.
+#[derive(Default)]
+struct Scratch {
+    plain: Vec<u8>,
+    zstd: Zstd,
+}
+
+impl Clone for Scratch {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl Scratch {
+    fn decompress<'a>(
+        &'a mut self,
+        compression: Compression,
+        bytes: &'a [u8],
+        limit: usize,
+    ) -> Option<&'a [u8]> {
+        // A large one is not kept for the small ones that follow.
+        if self.plain.len() > 4 << 20 {
+            self.plain = Vec::new();
+        }
+        let plain = &mut self.plain;
+        let len = match compression {
+            Compression::None => return Some(bytes),
+            Compression::Lz4 => lz4::decompress(bytes, plain, limit)?,
+            Compression::Zstd => self.zstd.decompress(bytes, plain, limit)?,
+        };
+        Some(&self.plain[..len])
+    }
+}
+
+/// The processors, asked for once: that takes longer than decoding a packet.
+fn processors() -> usize {
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 #[derive(Clone, Copy)]
@@ -113,53 +301,78 @@ impl State {
 }
 
 impl Decoder for Aedat4Decoder {
-    fn feed(&mut self, mut bytes: &[u8], out: &mut EventBuffer) -> Result<(), Error> {
-        while !bytes.is_empty() {
-            match self.state {
-                State::Header { bytes: mut header, mut len } => {
-                    let need = if len < 8 { 8 } else { 12 };
-                    let (front, rest) = bytes.split_at(bytes.len().min(need - len));
-                    header[len..len + front.len()].copy_from_slice(front);
-                    len += front.len();
-                    bytes = rest;
-                    self.offset += front.len() as u64;
-                    self.state = State::Header { bytes: header, len };
-                    if len == need {
-                        self.header(header, len, out)?;
-                    }
+    fn feed(&mut self, bytes: &[u8], out: &mut EventBuffer) -> Result<(), Error> {
+        self.gather(bytes);
+        while self.release(out)? {}
+        Ok(())
+    }
+
+    fn holds(&self) -> bool {
+        true
+    }
+
+    fn hold(&mut self, bytes: &[u8]) -> bool {
+        self.gather(bytes);
+        let held = &self.held;
+        held.whole() >= HOLD || held.len >= HOLD_PACKETS || held.fault.is_some()
+    }
+
+    fn release(&mut self, out: &mut EventBuffer) -> Result<bool, Error> {
+        if self.held.next == self.held.len {
+            self.told = self.met;
+            let whole = self.held.whole();
+            self.held.bytes.drain(..whole);
+            if self.held.bytes.len() < 1 << 20 {
+                self.held.bytes.shrink_to(2 << 20);
+            }
+            (self.held.len, self.held.next, self.held.decoded) = (0, 0, false);
+            // Each may have grown at another time.
+            if self.held.packets.iter().map(|packet| packet.events.capacity()).sum::<usize>() > 1 << 18 {
+                self.held.packets.clear();
+            }
+            return self.held.fault.take().map_or(Ok(false), |what| Err(Error::Malformed(what)));
+        }
+        if !self.held.decoded {
+            self.decode_held();
+            self.held.decoded = true;
+        }
+        let packet = &mut self.held.packets[self.held.next];
+        self.held.next += 1;
+        self.told = packet.met;
+        if let Some(Found { times, steps }) = packet.found.take() {
+            let (first, last) = times.unwrap_or((self.last, self.last));
+            let steps = steps + u64::from(first < self.last);
+            if steps == 0 || !self.options.strict {
+                if out.is_empty() && out.triggers.is_empty() {
+                    std::mem::swap(out, &mut packet.events);
+                } else {
+                    out.append(packet.events.records());
                 }
-                State::Packet { stream, size, left } => {
-                    let n = usize::try_from(left).map_or(bytes.len(), |left| left.min(bytes.len()));
-                    let (front, rest) = bytes.split_at(n);
-                    bytes = rest;
-                    self.offset += n as u64;
-                    let left = left - n as u64;
-                    self.state = State::Packet { stream, size, left };
-                    if left > 0 {
-                        if stream.1 != Use::Skip {
-                            self.packet.extend_from_slice(front);
-                        }
-                    } else if self.packet.is_empty() {
-                        self.packet(stream, size, front, out)?;
-                    } else {
-                        let mut packet = std::mem::take(&mut self.packet);
-                        packet.extend_from_slice(front);
-                        let decoded = self.packet(stream, size, &packet, out);
-                        packet.clear();
-                        // A large one is not kept for the small ones that follow.
-                        packet.shrink_to(1 << 20);
-                        self.packet = packet;
-                        decoded?;
-                    }
-                }
-                State::Table => {
-                    self.counts[TABLE].1 += bytes.len() as u64;
-                    self.offset += bytes.len() as u64;
-                    return Ok(());
-                }
+                self.last = last;
+                self.backward_steps += steps;
+                return Ok(true);
             }
         }
-        Ok(())
+        let (what, at, place) = (packet.what, packet.at, packet.place.clone());
+        let bytes = take(&mut self.held.bytes);
+        let decoded = self.packet(what, at, &bytes[place], out);
+        self.held.bytes = bytes;
+        decoded.map(|()| true)
+    }
+
+    fn skippable(&self) -> u64 {
+        match self.state {
+            State::Packet { stream: (_, Use::Skip, _), left, .. } => left - 1,
+            _ => 0,
+        }
+    }
+
+    fn skip(&mut self, n: u64) {
+        let n = n.min(self.skippable());
+        if let State::Packet { left, .. } = &mut self.state {
+            *left -= n;
+            self.offset += n;
+        }
     }
 
     fn finish(&mut self, _out: &mut EventBuffer) -> Result<(), Error> {
@@ -180,11 +393,11 @@ impl Decoder for Aedat4Decoder {
     fn report(&self) -> Report {
         let mut report = Report {
             backward_steps: self.backward_steps,
-            unknown: self.unknown,
+            unknown: self.told.unknown,
             truncated_tail: self.tail,
             ..Report::default()
         };
-        for (name, (count, bytes)) in TYPES.into_iter().zip(self.counts) {
+        for (name, (count, bytes)) in TYPES.into_iter().zip(self.told.types) {
             report.note_words(name, count, bytes);
         }
         report
@@ -219,26 +432,58 @@ impl Decoder for Aedat4Decoder {
 }
 
 impl Aedat4Decoder {
-    fn count(&mut self, kind: usize, bytes: u64) {
-        self.counts[kind].0 += 1;
-        self.counts[kind].1 += bytes;
+    /// Takes the packets apart, up to a fault between them.
+    fn gather(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() && self.held.fault.is_none() {
+            match self.state {
+                State::Header { bytes: mut header, mut len } => {
+                    let need = if len < 8 { 8 } else { 12 };
+                    let (front, rest) = bytes.split_at(bytes.len().min(need - len));
+                    header[len..len + front.len()].copy_from_slice(front);
+                    len += front.len();
+                    bytes = rest;
+                    self.offset += front.len() as u64;
+                    self.state = State::Header { bytes: header, len };
+                    if len == need {
+                        self.held.fault = self.header(header, len).err();
+                    }
+                }
+                State::Packet { stream, size, left } => {
+                    let n = usize::try_from(left).map_or(bytes.len(), |left| left.min(bytes.len()));
+                    let (front, rest) = bytes.split_at(n);
+                    bytes = rest;
+                    self.offset += n as u64;
+                    let left = left - n as u64;
+                    self.state = State::Packet { stream, size, left };
+                    if stream.1 != Use::Skip {
+                        self.held.bytes.extend_from_slice(front);
+                    }
+                    if left == 0 {
+                        self.complete(stream, size);
+                    }
+                }
+                State::Table => {
+                    self.met.types[TABLE].1 += bytes.len() as u64;
+                    self.offset += bytes.len() as u64;
+                    return;
+                }
+            }
+        }
     }
 
     /// Eight bytes of what should be a packet's header, or twelve, when eight were none.
-    fn header(&mut self, bytes: [u8; 12], len: usize, out: &mut EventBuffer) -> Result<(), Error> {
+    fn header(&mut self, bytes: [u8; 12], len: usize) -> Result<(), String> {
         let at = self.offset - len as u64;
         let [id, size, _] =
             [0, 4, 8].map(|i| i32::from_le_bytes([bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]]));
         if let Some(&stream) = self.streams.iter().find(|stream| stream.0 == id) {
             let Ok(size) = u64::try_from(size) else {
-                return Err(Error::Malformed(format!(
-                    "the packet at byte {at} of the file has the size {size}"
-                )));
+                return Err(format!("the packet at byte {at} of the file has the size {size}"));
             };
-            if size == 0 {
-                return self.packet(stream, 0, &[], out);
-            }
             self.state = State::Packet { stream, size, left: size };
+            if size == 0 {
+                self.complete(stream, size);
+            }
             return Ok(());
         }
         // No stream has that id, so it may be the table, which is a buffer or a frame without a header.
@@ -247,7 +492,7 @@ impl Aedat4Decoder {
             || [lz4::MAGIC, ZSTD_MAGIC].contains(&[bytes[0], bytes[1], bytes[2], bytes[3]])
             || self.table == Some(at)
         {
-            self.count(TABLE, len as u64);
+            self.met.count(TABLE, len as u64);
             self.state = State::Table;
             return Ok(());
         }
@@ -255,47 +500,81 @@ impl Aedat4Decoder {
             return Ok(());
         }
         if size < 4 {
-            return Err(Error::Malformed(format!(
+            return Err(format!(
                 "at byte {at} of the file is no packet: there is no stream {id}, and the size would be {size}"
-            )));
+            ));
         }
         if self.options.strict {
-            return Err(Error::Malformed(format!(
-                "a packet of the unknown stream {id}, at byte {at} of the file"
-            )));
+            return Err(format!("a packet of the unknown stream {id}, at byte {at} of the file"));
         }
-        self.unknown += 1;
+        self.met.unknown += 1;
         let size = size as u64;
         let stream = (id, Use::Skip, OTHER);
-        if size == 4 {
-            return self.packet(stream, size, &bytes[8..], out);
-        }
         self.state = State::Packet { stream, size, left: size - 4 };
+        if size == 4 {
+            self.complete(stream, size);
+        }
         Ok(())
     }
 
-    /// A whole packet; of one to be skipped only some bytes.
-    fn packet(
-        &mut self,
-        (_, what, kind): (i32, Use, usize),
-        size: u64,
-        bytes: &[u8],
-        out: &mut EventBuffer,
-    ) -> Result<(), Error> {
+    /// The end of a packet.
+    fn complete(&mut self, (_, what, kind): (i32, Use, usize), size: u64) {
         self.state = State::START;
-        self.count(kind, 8 + size);
+        self.met.count(kind, 8 + size);
         if what == Use::Skip {
-            return Ok(());
+            return;
         }
-        let at = self.offset - size - 8;
-        let mut plain = std::mem::take(&mut self.plain);
-        let limit = PACKET_LIMIT.max(bytes.len().saturating_mul(RATIO));
-        let content = match self.compression {
-            Compression::None => Some(bytes),
-            Compression::Lz4 => lz4::decompress(bytes, &mut plain, limit).map(|len| &plain[..len]),
-            Compression::Zstd => self.zstd.decompress(bytes, &mut plain, limit).map(|len| &plain[..len]),
+        let held = &mut self.held;
+        let end = held.bytes.len();
+        let (at, place) = (self.offset - size - 8, end - size as usize..end);
+        if let Some(old) = held.packets.get_mut(held.len) {
+            *old = Packed { what, at, place, met: self.met, found: None, events: take(&mut old.events) };
+        } else {
+            let events = EventBuffer::new();
+            held.packets.push(Packed { what, at, place, met: self.met, found: None, events });
+        }
+        held.len += 1;
+    }
+
+    /// Decodes the packets that wait on as many threads as pay. With one, each is decoded when its turn comes.
+    fn decode_held(&mut self) {
+        let (most, share) = self.threads;
+        let Held { bytes, packets, len, .. } = &mut self.held;
+        let threads = (bytes.len() / share).min(most).min(*len);
+        if threads < 2 {
+            return;
+        }
+        let work = Work {
+            bytes: Arc::new(take(bytes)),
+            packets: take(packets),
+            len: *len,
+            scratch: take(&mut self.scratch),
+            ..Work::default()
         };
-        let decoded = match content {
+        let shared = Arc::new(Shared { work: Mutex::new(work), idle: Condvar::new() });
+        for _ in 1..threads {
+            let (shared, compression) = (Arc::clone(&shared), self.compression);
+            // Without a thread, the work is done here.
+            if std::thread::Builder::new().spawn(move || shared.decode(compression)).is_err() {
+                break;
+            }
+        }
+        shared.decode(self.compression);
+        let work = shared.idle.wait_while(shared.lock(), |work| work.busy > 0);
+        let mut work = work.unwrap_or_else(PoisonError::into_inner);
+        *packets = take(&mut work.packets);
+        *bytes = Arc::unwrap_or_clone(take(&mut work.bytes));
+        self.scratch = take(&mut work.scratch);
+    }
+
+    /// Decodes a packet.
+    fn packet(&mut self, what: Use, at: u64, bytes: &[u8], out: &mut EventBuffer) -> Result<(), Error> {
+        if self.scratch.is_empty() {
+            self.scratch.push(Scratch::default());
+        }
+        let mut scratch = take(&mut self.scratch[0]);
+        let limit = PACKET_LIMIT.max(bytes.len().saturating_mul(RATIO));
+        let decoded = match scratch.decompress(self.compression, bytes, limit) {
             None => Err(Error::Malformed(format!(
                 "the packet at byte {at} of the file is not a valid {} frame of at most {limit} bytes",
                 self.compression.name()
@@ -303,46 +582,23 @@ impl Aedat4Decoder {
             Some(content) if what == Use::Events => self.events(content, at, out),
             Some(content) => triggers(content, at, out),
         };
-        // A large one is not kept for the small ones that follow.
-        if plain.len() > 8 << 20 {
-            plain = Vec::new();
-        }
-        self.plain = plain;
+        self.scratch[0] = scratch;
         decoded
     }
 
-    /// The events of an `EVTS` buffer: 16 bytes each, of which the first 13 are a record.
+    /// The events of an `EVTS` buffer.
     fn events(&mut self, content: &[u8], at: u64, out: &mut EventBuffer) -> Result<(), Error> {
-        /// The signs of t, x and y, and all of p but whether it is ON, in the 16 bytes as one number.
-        const ODD: u128 = 0xfe_8000_8000_8000_0000_0000_0000;
-        let elements = table(content, *b"EVTS", at)?.vector(0, 16).ok_or_else(|| broken(at))?;
-        let (elements, _) = elements.as_chunks::<16>();
-        let n = elements.len();
-        // Each is copied whole; the bytes too much are written over by the next one, of the last by nothing.
-        let flat = out.room(n + 1).as_flattened_mut();
-        let (mut all, mut last, mut steps) = (0, self.last, 0_u64);
-        let mut note = |element: &[u8; 16]| {
-            all |= u128::from_le_bytes(*element);
-            let t = u128::from_le_bytes(*element) as i64;
-            steps += u64::from(t < last);
-            last = t;
+        let elements = elements(content, at)?;
+        let before = out.len();
+        let Some(Found { times, steps }) = ordinary(elements, out) else {
+            return self.odd_events(elements, at, out);
         };
-        let (eights, rest) = elements.as_chunks::<8>();
-        for (i, eight) in eights.iter().enumerate() {
-            let Some(to) = flat.get_mut(i * 104..).and_then(|to| to.first_chunk_mut::<107>()) else { break };
-            for (j, element) in eight.iter().enumerate() {
-                to[13 * j..13 * j + 16].copy_from_slice(element);
-                note(element);
-            }
-        }
-        for (i, element) in rest.iter().enumerate() {
-            flat[eights.len() * 104 + i * 13..][..16].copy_from_slice(element);
-            note(element);
-        }
-        if all & ODD != 0 || steps > 0 && self.options.strict {
+        let (first, last) = times.unwrap_or((self.last, self.last));
+        let steps = steps + u64::from(first < self.last);
+        if steps > 0 && self.options.strict {
+            out.truncate(before);
             return self.odd_events(elements, at, out);
         }
-        out.keep(n);
         self.last = last;
         self.backward_steps += steps;
         Ok(())
@@ -374,6 +630,47 @@ impl Aedat4Decoder {
         }
         Ok(())
     }
+}
+
+/// The elements of an `EVTS` buffer: 16 bytes each, of which the first 13 are a record.
+fn elements(content: &[u8], at: u64) -> Result<&[[u8; 16]], Error> {
+    let elements = table(content, *b"EVTS", at)?.vector(0, 16).ok_or_else(|| broken(at))?;
+    Ok(elements.as_chunks().0)
+}
+
+/// Events that are as they should be. `None`, and no events, if some are not.
+fn ordinary(elements: &[[u8; 16]], out: &mut EventBuffer) -> Option<Found> {
+    /// The signs of t, x and y, and all of p but whether it is ON, in the 16 bytes as one number.
+    const ODD: u128 = 0xfe_8000_8000_8000_0000_0000_0000;
+    let time = |element: &[u8; 16]| u128::from_le_bytes(*element) as i64;
+    let n = elements.len();
+    // Each is copied whole; the bytes too much are written over by the next one, of the last by nothing.
+    let flat = out.room(n + 1).as_flattened_mut();
+    let first = elements.first().map_or(0, time);
+    let (mut all, mut last, mut steps) = (0, first, 0_u64);
+    let mut note = |element: &[u8; 16]| {
+        all |= u128::from_le_bytes(*element);
+        let t = time(element);
+        steps += u64::from(t < last);
+        last = t;
+    };
+    let (eights, rest) = elements.as_chunks::<8>();
+    for (i, eight) in eights.iter().enumerate() {
+        let to = flat.get_mut(i * 104..).and_then(|to| to.first_chunk_mut::<107>())?;
+        for (j, element) in eight.iter().enumerate() {
+            to[13 * j..13 * j + 16].copy_from_slice(element);
+            note(element);
+        }
+    }
+    for (i, element) in rest.iter().enumerate() {
+        flat[eights.len() * 104 + i * 13..][..16].copy_from_slice(element);
+        note(element);
+    }
+    if all & ODD != 0 {
+        return None;
+    }
+    out.keep(n);
+    Some(Found { times: (n > 0).then_some((first, last)), steps })
 }
 
 /// The triggers of a `TRIG` buffer that have to do with the camera's input or output pins: input 0 is the external input,
@@ -469,6 +766,18 @@ impl Zstd {
 /// # Errors
 /// [`Error::Header`] for a header that cannot be used.
 pub fn head(bytes: &[u8], at_end: bool, options: Options) -> Result<Option<Head>, Error> {
+    Ok(read_head(bytes, at_end, options)?.map(|(decoder, geometry, length)| Head {
+        format: "AEDAT 4.0",
+        geometry,
+        length,
+        decoder: Box::new(decoder),
+    }))
+}
+
+/// A decoder, the geometry and the header's length.
+type ReadHead = (Aedat4Decoder, Option<(u32, u32)>, usize);
+
+fn read_head(bytes: &[u8], at_end: bool, options: Options) -> Result<Option<ReadHead>, Error> {
     match prefix(MAGIC, bytes, at_end) {
         None => return Ok(None),
         Some(false) => {
@@ -515,16 +824,16 @@ pub fn head(bytes: &[u8], at_end: bool, options: Options) -> Result<Option<Head>
         options,
         offset: (start + size) as u64,
         state: State::START,
-        packet: Vec::new(),
-        plain: Vec::new(),
-        zstd: Zstd(None),
+        held: Held::default(),
+        scratch: Vec::new(),
+        threads: (processors().min(4), SHARE),
         last: 0,
-        counts: Default::default(),
+        met: Counts::default(),
+        told: Counts::default(),
         backward_steps: 0,
-        unknown: 0,
         tail: 0,
     };
-    Ok(Some(Head { format: "AEDAT 4.0", geometry, length: start + size, decoder: Box::new(decoder) }))
+    Ok(Some((decoder, geometry, start + size)))
 }
 
 /// A stream as the header describes it.
@@ -811,7 +1120,7 @@ impl Encoder for Aedat4Encoder {
             let (front, behind) = rest.split_at(PACKET - self.waiting.len());
             rest = behind;
             self.waiting.extend_from_slice(front);
-            let mut packet = std::mem::take(&mut self.waiting);
+            let mut packet = take(&mut self.waiting);
             self.packet(&packet, out);
             packet.clear();
             self.waiting = packet;
@@ -821,7 +1130,7 @@ impl Encoder for Aedat4Encoder {
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) -> Result<Vec<Patch>, Error> {
-        let waiting = std::mem::take(&mut self.waiting);
+        let waiting = take(&mut self.waiting);
         if !waiting.is_empty() {
             self.packet(&waiting, out);
         }
@@ -934,6 +1243,104 @@ mod tests {
             let (whole, _, whole_end) = decoded(&file, &[usize::MAX]);
             prop_assert_eq!((found, end), (whole, whole_end));
         }
+    }
+
+    /// A file of packets of these sizes, some of a stream that is unknown behind the fifth and every third packet.
+    fn packets(events: &[Event], sizes: &[usize], unknown: bool, compression: Compression) -> Vec<u8> {
+        let mut encoder = Aedat4Encoder::new((346, 260), compression).unwrap();
+        let mut file = Vec::new();
+        encoder.start(&mut file);
+        let records: Vec<_> = events.iter().map(|event| event.to_record()).collect();
+        let mut rest = &records[..];
+        for (i, &size) in sizes.iter().enumerate() {
+            let (front, behind) = rest.split_at(size.min(rest.len()));
+            rest = behind;
+            encoder.packet(front, &mut file);
+            if unknown && i > 4 && i % 3 == 0 {
+                file.extend([7, 0, 0, 0, 4 + size as u8 % 9, 0, 0, 0]);
+                file.extend(vec![1; 4 + size % 256 % 9]);
+            }
+        }
+        file
+    }
+
+    /// What comes of it when everything is held before it is released, shared among so many threads.
+    fn released(file: &[u8], options: Options, threads: usize) -> (Vec<Event>, Report, Result<(), String>) {
+        let (mut decoder, _, start) = read_head(file, true, options).unwrap().unwrap();
+        decoder.threads = (threads, 1);
+        for piece in file[start..].chunks(700) {
+            decoder.hold(piece);
+        }
+        let mut events = Vec::new();
+        let mut out = EventBuffer::new();
+        let end = loop {
+            out.clear();
+            let more = decoder.release(&mut out);
+            events.extend(out.records().iter().map(Event::from_record));
+            match more {
+                Ok(true) => {}
+                Ok(false) => break decoder.finish(&mut out),
+                Err(error) => break Err(error),
+            }
+        };
+        (events, decoder.report(), end.map_err(|error| error.to_string()))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(100))]
+
+        #[test]
+        fn threads_find_what_one_packet_after_the_other_has(
+            events in events(), sizes in prop::collection::vec(0_usize..300, 2..60), strict in any::<bool>(),
+            unknown in any::<bool>(), none in any::<bool>(), threads in 2_usize..4,
+            back in prop::collection::vec((any::<prop::sample::Index>(), 0_u64..3_000), 0..3),
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
+            cut in 0_usize..100,
+        ) {
+            let mut events = events;
+            for (at, by) in back {
+                if !events.is_empty() {
+                    let at = at.index(events.len());
+                    events[at].t = events[at].t.saturating_sub(by);
+                }
+            }
+            let compression = if none { Compression::None } else { Compression::Lz4 };
+            let mut file = packets(&events, &sizes, unknown, compression);
+            let start = packets(&[], &[], false, compression).len();
+            for (at, value) in changes {
+                let at = start + at.index(file.len() - start);
+                file[at] = value;
+            }
+            file.truncate(start.max(file.len() - cut));
+            let options = Options { strict, ..Options::default() };
+            // A byte at a time there is never more than a packet to decode.
+            let (mut one, _, _) = read_head(&file, true, options).unwrap().unwrap();
+            one.threads = (1, 1);
+            let (mut out, mut end) = (EventBuffer::new(), Ok(()));
+            for byte in &file[start..] {
+                end = one.feed(&[*byte], &mut out);
+                if end.is_err() {
+                    break;
+                }
+            }
+            let end = end.and_then(|()| one.finish(&mut out)).map_err(|error| error.to_string());
+            let expected: Vec<_> = out.records().iter().map(Event::from_record).collect();
+            let (found, report, ended) = released(&file, options, threads);
+            prop_assert_eq!((found, report, ended), (expected, one.report(), end));
+        }
+    }
+
+    #[test]
+    fn packets_that_grow_much_wait_for_their_turn() {
+        let same = vec![Event { t: 5, x: 6, y: 7, p: 1 }; 50_000];
+        let file = packets(&same, &[20_000, 10, 20_000, 9_990], false, Compression::Lz4);
+        let (mut decoder, _, start) = read_head(&file, true, Options::default()).unwrap().unwrap();
+        decoder.threads = (2, 1);
+        decoder.hold(&file[start..]);
+        decoder.decode_held();
+        let ahead: Vec<_> = decoder.held.packets.iter().map(|packet| packet.events.len()).collect();
+        assert_eq!(ahead, [0, 10, 0, 0]);
+        assert_eq!(released(&file, Options::default(), 2).0, same);
     }
 
     #[test]

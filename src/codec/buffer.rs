@@ -40,6 +40,11 @@ impl EventBuffer {
         self.triggers.clear();
     }
 
+    /// Forgets the events behind the first `len`.
+    pub fn truncate(&mut self, len: usize) {
+        self.rows.truncate(len);
+    }
+
     /// The events, in order.
     pub fn records(&self) -> &[Record] {
         &self.rows
@@ -58,6 +63,11 @@ impl EventBuffer {
     /// Whether there is no event.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
+    }
+
+    /// How many events there is room for.
+    pub fn capacity(&self) -> usize {
+        self.rows.capacity()
     }
 
     /// Appends events.

@@ -136,6 +136,33 @@ pub trait Decoder: Send + Sync {
     /// be fed again.
     fn feed(&mut self, bytes: &[u8], out: &mut EventBuffer) -> Result<(), Error>;
 
+    /// Whether [`hold`](Self::hold) is there for it.
+    fn holds(&self) -> bool {
+        false
+    }
+
+    /// Takes `bytes` as [`feed`](Self::feed) does, but keeps back what they hold until it is
+    /// [released](Self::release), so that more can be decoded together. True once it is enough: it is to be released then.
+    fn hold(&mut self, _bytes: &[u8]) -> bool {
+        false
+    }
+
+    /// Appends some of what is held to `out`. False if there is no more.
+    ///
+    /// # Errors
+    /// As for [`feed`](Self::feed).
+    fn release(&mut self, _out: &mut EventBuffer) -> Result<bool, Error> {
+        Ok(false)
+    }
+
+    /// How many bytes follow of which nothing but their number matters; they need not be read.
+    fn skippable(&self) -> u64 {
+        0
+    }
+
+    /// Takes the next `n` bytes as fed, at most [`skippable`](Self::skippable).
+    fn skip(&mut self, _n: u64) {}
+
     /// Says that the recording ends here: a word that it breaks off in is noted in the report, and events that
     /// were held back are appended to `out`. Called once, last.
     ///

@@ -43,7 +43,10 @@ impl<R: Read> Recording<R> {
     /// [`Stream::new`] has it.
     pub fn new(head: Head, ahead: Vec<u8>, input: R, regular: bool, strict: bool) -> Self {
         let start = head.length as u64;
-        let stream = Stream::new(head.decoder.fork(), ahead, input, start, strict);
+        let mut stream = Stream::new(head.decoder.fork(), ahead, input, start, strict);
+        if regular {
+            stream.decode_ahead();
+        }
         Self { stream, decoder: head.decoder, start: regular.then_some(start), skip: None, strict }
     }
 
@@ -97,6 +100,13 @@ impl<R: Read> Recording<R> {
 }
 
 impl<R: Read + Seek> Recording<R> {
+    /// Seeks over what need not be read; for files with an end.
+    pub fn skip_by_seeking(&mut self) {
+        if self.start.is_some() {
+            self.stream.skip_by_seeking();
+        }
+    }
+
     /// Starts again from the first event. Does nothing for what can be read only once.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! A file's events, in batches, with bounded memory.
 
-use std::io::{ErrorKind, Read, Seek, SeekFrom};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::ops::Range;
 
 use super::{Decoder, Error, EventBuffer, Record, Report, SharedReport, SharedTriggers};
@@ -11,6 +11,12 @@ const READ: usize = 64 * 1024;
 /// Bytes decoded in one go. The events they usually hold stay in the nearest cache until they are moved
 /// to their batch; at worst (EVT 3.0 vectors with every bit set) they are 0.3 MB.
 const FEED: usize = 4096;
+
+/// So many bytes that need not be read are worth a seek.
+const SKIP: u64 = 16 * 1024;
+
+/// Bytes asked for behind bytes that were passed over: the next may come soon.
+const READ_BEHIND_SKIP: usize = 16 * 1024;
 
 /// Batches of at least so many events are decoded in place. Of smaller ones a block makes several.
 const DIRECT: usize = 1024;
@@ -43,6 +49,18 @@ pub struct Stream<R> {
     moved: usize,
     error: Option<Error>,
     finished: bool,
+    /// Whether decoders may hold events back: what is read has an end, and waiting for more of it costs nothing.
+    ahead: bool,
+    /// Whether the decoder may hold some, and whether they are being released.
+    holding: bool,
+    releasing: bool,
+    /// What is told once they are.
+    failed: Option<Error>,
+    /// How bytes are passed over that need not be read, and whether that was just done.
+    pass: Option<Pass<R>>,
+    passed: bool,
+    /// An end of the input, in its own bytes.
+    end: u64,
     /// The place in the file of the byte that is fed next.
     offset: u64,
     strict: bool,
@@ -52,7 +70,11 @@ pub struct Stream<R> {
     triggers: SharedTriggers,
 }
 
-#[derive(Clone, Copy, Default)]
+/// Passes over so many bytes, or those that there are, and returns their number. The last argument is an end that is
+/// known; there may be more by now.
+type Pass<R> = fn(&mut R, u64, &mut u64) -> io::Result<u64>;
+
+#[derive(Clone, Copy, Default, PartialEq)]
 struct Counts {
     events: u64,
     bytes: u64,
@@ -74,12 +96,24 @@ impl<R: Read> Stream<R> {
             moved: 0,
             error: None,
             finished: false,
+            ahead: false,
+            holding: false,
+            releasing: false,
+            failed: None,
+            pass: None,
+            passed: false,
+            end: 0,
             offset,
             strict,
             decoded: Counts::default(),
             report: SharedReport::default(),
             triggers: SharedTriggers::default(),
         }
+    }
+
+    /// Says that the input is a file with an end: more of it may be decoded at once than was asked for.
+    pub fn decode_ahead(&mut self) {
+        self.ahead = true;
     }
 
     /// What was met so far; set anew by each [`fill`](Self::fill).
@@ -98,9 +132,9 @@ impl<R: Read> Stream<R> {
     /// What is wrong with the file, once all events before it are in batches; from then on the stream is
     /// at its end. `ErrorKind::Interrupted` (a signal) comes at once and loses nothing: call again.
     pub fn fill(&mut self, batch: &mut Vec<Record>, limit: usize, reads: usize) -> Result<Fill, Error> {
-        let bytes = self.decoded.bytes;
+        let before = self.decoded;
         let filled = self.fill_up(batch, limit, reads);
-        if self.decoded.bytes != bytes || self.finished {
+        if self.decoded != before || self.finished {
             let Counts { events, bytes } = self.decoded;
             self.report.set(Report { events, bytes, ..self.decoder.report() });
         }
@@ -117,6 +151,13 @@ impl<R: Read> Stream<R> {
             if batch.len() >= limit {
                 return Ok(Fill::Full);
             }
+            if self.releasing {
+                self.release();
+                continue;
+            }
+            if self.error.is_none() {
+                self.error = self.failed.take();
+            }
             if self.error.is_some() && batch.is_empty() {
                 self.finished = true;
                 return Err(self.error.take().unwrap());
@@ -128,6 +169,8 @@ impl<R: Read> Stream<R> {
                 // The events of a packet come all at once, more than a batch has room for: its memory would be moved.
                 if limit >= DIRECT && !self.strict && self.decoder.word() > 0 {
                     self.decode_into(batch, limit)?;
+                } else if self.ahead && self.decoder.holds() {
+                    self.hold();
                 } else {
                     self.decode();
                 }
@@ -137,11 +180,14 @@ impl<R: Read> Stream<R> {
                 return Ok(Fill::Paused);
             }
             reads -= 1;
-            match self.input.read(&mut self.bytes) {
+            let most = if std::mem::take(&mut self.passed) { READ_BEHIND_SKIP } else { self.bytes.len() };
+            match self.input.read(&mut self.bytes[..most]) {
+                // The end is met again behind what is held.
+                Ok(0) if self.holding => self.releasing = true,
                 Ok(0) => self.finish(),
                 Ok(count) => (self.fed, self.filled) = (0, count),
                 Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error.into()),
-                Err(error) => self.error = Some(error.into()),
+                Err(error) => (self.failed, self.releasing) = (Some(error.into()), self.holding),
             }
         }
     }
@@ -163,6 +209,42 @@ impl<R> Stream<R> {
         self.decoded.bytes += block.len() as u64;
         self.decoded.events += self.events.len() as u64;
         self.triggers.append(&mut self.events.triggers);
+    }
+
+    /// Hands all that was read to the decoder, which decodes it when it has enough.
+    fn hold(&mut self) {
+        let block = std::mem::replace(&mut self.fed, self.filled)..self.filled;
+        self.holding = true;
+        self.releasing = self.decoder.hold(&self.bytes[block.clone()]);
+        self.offset += block.len() as u64;
+        self.decoded.bytes += block.len() as u64;
+        let more = self.decoder.skippable();
+        if let (Some(pass), SKIP.., false) = (self.pass, more, self.releasing) {
+            match pass(&mut self.input, more, &mut self.end) {
+                Ok(passed) => {
+                    self.decoder.skip(passed);
+                    self.offset += passed;
+                    self.decoded.bytes += passed;
+                    self.passed = true;
+                }
+                Err(error) => (self.failed, self.releasing) = (Some(error.into()), true),
+            }
+        }
+    }
+
+    /// Takes more of what the decoder holds.
+    fn release(&mut self) {
+        self.events.clear();
+        self.moved = 0;
+        let released = self.decoder.release(&mut self.events);
+        self.decoded.events += self.events.len() as u64;
+        self.triggers.append(&mut self.events.triggers);
+        self.releasing = matches!(released, Ok(true));
+        self.holding &= self.releasing;
+        if let Err(error) = released {
+            // What comes first in the file is told.
+            (self.error, self.failed) = (Some(error), None);
+        }
     }
 
     /// Decodes the next block straight into `batch`. What is more than `limit` is moved to the events that wait.
@@ -241,6 +323,22 @@ impl<R> Stream<R> {
 }
 
 impl<R: Read + Seek> Stream<R> {
+    /// Seeks over what need not be read, in a file with an end.
+    pub fn skip_by_seeking(&mut self) {
+        self.pass = Some(|input, n, end| {
+            let after = input.seek(SeekFrom::Current(n.min(i64::MAX as u64) as i64))?;
+            if after <= *end {
+                return Ok(n);
+            }
+            *end = input.seek(SeekFrom::End(0))?;
+            if after <= *end {
+                return input.seek(SeekFrom::Start(after)).map(|_| n);
+            }
+            // It was at `after - n`, and is at the end now.
+            Ok(end.saturating_sub(after - n))
+        });
+    }
+
     /// Starts again at the byte `start` of the input, with a decoder that has seen nothing.
     ///
     /// # Errors
@@ -252,7 +350,8 @@ impl<R: Read + Seek> Stream<R> {
         self.decoded = Counts::default();
         (self.fed, self.filled, self.moved) = (0, 0, 0);
         self.events.clear();
-        self.error = None;
+        (self.error, self.failed) = (None, None);
+        (self.holding, self.releasing, self.passed) = (false, false, false);
         self.finished = false;
         Ok(())
     }

@@ -89,7 +89,8 @@ impl FileReader {
             }
         };
         let (format, geometry) = (head.format, head.geometry);
-        let recording = Recording::new(head, ahead, file, regular, strict);
+        let mut recording = Recording::new(head, ahead, file, regular, strict);
+        recording.skip_by_seeking();
         Ok(FileReader {
             format,
             geometry,

@@ -332,6 +332,75 @@ def test_a_broken_packet_is_an_error_behind_the_events_before_it(path, compressi
         assert "frame" in error
 
 
+@pytest.mark.parametrize("compression", [a.NONE, a.LZ4, a.ZSTD])
+@pytest.mark.parametrize("fault", [None, "broken", "negative", "stepping back", "cut"])
+@pytest.mark.parametrize("batch_size", [None, 1000])
+def test_packets_that_are_decoded_together(path, compression, fault, batch_size):
+    """Megabytes of packets, with large ones between that need not be read, and a fault in the middle."""
+    info = a.xml(a.stream(0), a.stream(1, "TRIG", "triggers"), a.stream(2, "FRME", "frames"))
+    table = np.zeros(130_000, [("t", "<i8"), ("x", "<i2"), ("y", "<i2"), ("p", "<i4")])
+    table["t"] = np.arange(len(table)) * 3 + 2**40
+    table["x"] = np.arange(len(table)) * 7 % 346
+    table["y"] = np.arange(len(table)) * 5 % 260
+    table["p"] = np.arange(len(table)) % 3 == 0
+    all_events = table.tolist()
+    if fault == "stepping back":
+        all_events[90_000] = (5, 6, 7, 1)
+    data = a.aedat4(info=info, compression=compression)
+    # By the packet: where it starts, and the events and triggers before it.
+    starts, triggers, n, i = [], [], 0, 0
+    while n < len(all_events):
+        starts.append((len(data), n, len(triggers)))
+        count = [2000, 1, 0, 500, 9000][i % 5]
+        events = all_events[n : n + count]
+        if fault == "negative" and n <= 90_000 < n + count:
+            events = [(t, -3 if n + j == 90_000 else x, y, p) for j, (t, x, y, p) in enumerate(events)]
+        content = a.events_buffer(events)
+        if fault == "broken" and n <= 90_000 < n + count:
+            content = b"broken"
+        data += a.packet(0, content, compression)
+        n += len(events)
+        if i % 3 == 1:
+            data += a.packet(1, a.triggers_buffer([(i, 1), (i, 2)]), compression)
+            triggers += [(i, 0, 1), (i, 0, 0)]
+        if i % 4 == 3:
+            data += struct.pack("<ii", 2, 90_000) + bytes(90_000)
+        i += 1
+    if fault == "cut":
+        # In the last packet to be passed over.
+        place = data.rindex(struct.pack("<ii", 2, 90_000))
+        data = data[: place + 8 + 50_000]
+        whole = sum(start[0] < place for start in starts)
+        n, met = starts[whole][1:] if whole < len(starts) else (len(all_events), len(triggers))
+    elif fault in ("broken", "negative"):
+        at, n, met = next(starts[k - 1] for k in range(len(starts)) if starts[k][1] > 90_000)
+        n = 90_000 if fault == "negative" else n
+    else:
+        n, met = len(all_events), len(triggers)
+    path.write_bytes(data)
+    reader = aedat4.open(path, triggers=True, batch_size=batch_size)
+    found, error = [], None
+    try:
+        for batch in reader:
+            assert batch_size is None or len(batch) == batch_size or len(found) + len(batch) == n
+            found += batch.tolist()
+    except ValueError as raised:
+        error = str(raised)
+    assert found == all_events[:n]
+    assert reader.take_triggers().tolist() == triggers[:met]
+    if fault in ("broken", "negative"):
+        assert f"the packet at byte {at} of the file" in error
+        assert reader.report.words["EVTS"] == 1 + [start[0] for start in starts].index(at)
+    else:
+        assert error is None
+        tail = 50_000 + 8 if fault == "cut" else 0
+        body = len(data) - len(a.aedat4(info=info, compression=compression))
+        assert (reader.report.bytes, reader.report.truncated_tail) == (body, tail)
+        assert sum(reader.report.word_bytes.values()) == body - tail
+    assert reader.report.backward_steps == (fault == "stepping back")
+    reader.close()
+
+
 @pytest.mark.parametrize("size", [-1, -(2**31)])
 def test_negative_sizes(path, size):
     good = a.packet(0, a.events_buffer(EVENTS[:3]))
