@@ -275,6 +275,40 @@ def test_it_ends_with_the_last_reference_and_lets_go_of_its_file(write):
     assert not is_open()
 
 
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs to see threads")
+def test_no_thread_is_left_behind(write, write_broken):
+    many = write((i, i % 4, i % 3, 1) for i in range(30_000))
+
+    def threads() -> int:
+        """Those of playbacks. The one that plays may still be on its last steps when it is seen finished."""
+        names = []
+        for task in os.listdir("/proc/self/task"):
+            with contextlib.suppress(OSError):
+                with open(f"/proc/self/task/{task}/comm") as file:
+                    names.append(file.read().strip())
+        return sum(name in ("frames2py play", "frames2py read") for name in names)
+
+    until(lambda: threads() == 0)  # of tests before
+    engine = Engine((4, 3), snapshot_interval_ms=0)
+    assert engine.play(many).join()
+    until(lambda: threads() == 0)
+    with engine.play(many, loop=True) as playback:
+        until(lambda: playback.events > 0)
+        playback.pause()
+        time.sleep(0.02)  # so that all that may be decoded ahead is
+        assert threads() == 2
+    until(lambda: threads() == 0)
+    with pytest.raises(ValueError):
+        engine.play(write_broken()).join()
+    until(lambda: threads() == 0)
+    other = Engine((4, 3))
+    other.play(many, speed=1e-6)
+    until(lambda: threads() == 2)
+    del other
+    gc.collect()
+    until(lambda: threads() == 0)
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("drop_first", [True, False])
 def test_an_error_that_nobody_can_ask_for_is_not_lost(write_broken, monkeypatch, drop_first):
