@@ -32,7 +32,7 @@ use crate::error::{Error, panic_text};
 use crate::event::Events;
 use crate::exclusive::{adopt_token, thread_token};
 use crate::publish::View;
-use std::fs::File;
+use std::io::{Read, Seek};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -66,14 +66,14 @@ pub trait Source: Send {
 }
 
 /// A file, in batches of some size.
-pub struct Batches {
+pub struct Batches<R> {
     /// The file.
-    pub recording: Recording<File>,
+    pub recording: Recording<R>,
     /// Events in a batch; `None` for as many as suit.
     pub size: Option<usize>,
 }
 
-impl Batches {
+impl<R> Batches<R> {
     /// Asked for several small batches at once, so that a hand-over costs little. They are cut apart by [`Options::size`].
     pub fn gathered(mut self) -> Self {
         self.size = self.size.map(|size| size * (NATURAL_BATCH / size).max(1));
@@ -81,7 +81,7 @@ impl Batches {
     }
 }
 
-impl Source for Batches {
+impl<R: Read + Seek + Send> Source for Batches<R> {
     fn next(&mut self, batch: &mut Vec<Record>) -> Result<More, codec::Error> {
         self.recording.next(batch, self.size)
     }

@@ -61,7 +61,7 @@ impl Playback {
     /// Ends it early, paused or not. Stopping again does nothing.
     ///
     /// Waits for the call under way, as `pause()` does, and not for the end: `join()` does that. The Engine is not stopped.
-    /// While the playback waits for the next bytes of a pipe it ends when they come.
+    /// While the playback waits for the next bytes of a pipe it ends within about 20 ms; on Windows when they come.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         self.inner.stop();
         self.settle(py)

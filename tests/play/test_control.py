@@ -184,6 +184,45 @@ def test_a_pipe_is_played_as_it_comes_and_cannot_be_repeated(write, tmp_path):
     feeder.join()
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+@pytest.mark.parametrize("batch_size", [None, 1000])
+@pytest.mark.parametrize("wait", ["play", "read"])
+def test_a_pipe_that_has_nothing_keeps_nobody(write, tmp_path, batch_size, wait):
+    """Stopping a playback, or closing a reader, does not wait for bytes."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    ends = threading.Event()
+
+    def feed() -> None:
+        with open(pipe, "wb") as file:
+            file.write(write(EVENTS).read_bytes())
+            file.flush()
+            ends.wait()
+
+    feeder = threading.Thread(target=feed)
+    feeder.start()
+    try:
+        reader = frames2py.open(pipe, batch_size=batch_size)
+        if wait == "play":
+            with Engine((4, 3), snapshot_interval_ms=0).play(reader) as playback:
+                until(lambda: playback.events == (100 if batch_size is None else 0))
+                assert playback.join(0.05) is False
+            assert playback.finished
+        else:
+            batches = iter(reader)
+            if batch_size is None:
+                assert len(next(batches)) == 100
+            with ThreadPoolExecutor(1) as pool:
+                nothing = pool.submit(next, batches)
+                time.sleep(0.05)  # so that it is waiting; earlier it would find the reader closed
+                reader.close()
+                with pytest.raises(ValueError, match="closed"):
+                    nothing.result(timeout=60)
+    finally:
+        ends.set()
+        feeder.join()
+
+
 # join
 
 
