@@ -13,7 +13,7 @@ say "ruff"
 say "mypy --strict"
 "$bin/mypy"
 say "mypy.stubtest"
-"$bin/python" -m mypy.stubtest frames2py
+"$bin/python" -m mypy.stubtest --mypy-config-file pyproject.toml frames2py
 say "notices of third parties"
 "$bin/python" ci/third_party.py --check
 say "shellcheck"

@@ -7,7 +7,7 @@ from . import _core, kernels, publish
 from ._convert import events
 from ._core import Accumulator, Engine, Playback, __version__
 from ._events import EVENT_DTYPE, TRIGGER_DTYPE
-from ._recordings import open, save
+from ._recordings import open, save  # noqa: A004 - what it does to a recording
 from ._types import DecodeReport, EngineMemory, EngineStats, RecordingTotals, SnapshotMeta
 from .kernels import (
     EventCount,

@@ -24,8 +24,8 @@ __all__ = ["EVENT_DTYPE", "TRIGGER_DTYPE", "EventArray"]
 #: accepted wherever events are, as long as these four fields have exactly these dtypes.
 EVENT_DTYPE = np.dtype([("t", "<u8"), ("x", "<u2"), ("y", "<u2"), ("p", "u1")])
 
-#: One edge on a trigger input of the camera: packed, little-endian, 11 bytes. ``t`` is in µs on the clock of the
-#: events, ``id`` the input, ``p`` the edge: 1 rising, 0 falling.
+#: One edge on a trigger input of the camera: packed, little-endian, 11 bytes. ``t`` is in µs on the clock of
+#: the events, ``id`` the input, ``p`` the edge: 1 rising, 0 falling.
 TRIGGER_DTYPE = np.dtype([("t", "<u8"), ("id", "<u2"), ("p", "u1")])
 
 #: A 1-D C-contiguous structured array with the fields of :data:`EVENT_DTYPE`.

@@ -48,21 +48,24 @@ def open(  # noqa: A001 - what it does to a recording
     batch_size: int | None = None,
     **options: Any,
 ) -> Reader:
-    """Open a recording of any format that is read. The format is found by content; the file's name is not looked at.
+    """Open a recording of any format that is read. The format is found by content; the file's name is not
+    looked at.
 
     Args:
         path: the file. A pipe works for the formats that are decoded natively: all but HDF5 and NumPy files.
-        sensor_size: ``(width, height)`` in pixels. Needed when the file should state a geometry and does not; where it
-            states one, it must be the same.
+        sensor_size: ``(width, height)`` in pixels. Needed when the file should state a geometry and does not;
+            where it states one, it must be the same.
         batch_size: events per yielded array, all but the last; ``None`` leaves it to the reader.
-        **options: those of the format's own ``open()``, as ``strict``, ``triggers``, or an HDF5 file's ``group``.
+        **options: those of the format's own ``open()``, as ``strict``, ``triggers``, or an HDF5 file's
+            ``group``.
 
     Returns:
         A :class:`~frames2py.adapters.Reader`, whose ``format`` says what was found.
 
     Raises:
         FileNotFoundError, IsADirectoryError, OSError: the file cannot be opened.
-        ImportError: the format needs a package that is not installed; the message names the extra that brings it.
+        ImportError: the format needs a package that is not installed; the message names the extra that brings
+            it.
         TypeError: an argument of a wrong type, or an option that the file's format does not have.
         ValueError: no known format; else as the format's own ``open()`` says.
     """
@@ -126,19 +129,20 @@ def save(
 ) -> int:
     """Write events to a recording.
 
-    The file appears when it is complete. Whatever goes wrong before, an event that the format cannot hold included,
-    leaves nothing behind and what was at ``path`` as it was.
+    The file appears when it is complete. Whatever goes wrong before, an event that the format cannot hold
+    included, leaves nothing behind and what was at ``path`` as it was.
 
     Args:
         path: the file.
         events: one array with the fields of :data:`frames2py.EVENT_DTYPE`, or any iterable of them, a
-            :class:`~frames2py.adapters.Reader` among others. They are written in order, with their times as they are.
-        sensor_size: ``(width, height)`` in pixels, for the file to state; a reader's own is used if it has one. An event
-            beyond it is written all the same.
-        format: one of ``"evt2"``, ``"evt2.1"``, ``"evt3"`` (Prophesee RAW), ``"dat"``, ``"aedat4"``, ``"es"``,
-            ``"hdf5"`` (as :mod:`frames2py.recorder` writes it, with ``ms_to_idx``), ``"dsec"``, ``"npz"``, ``"csv"``.
-            ``None`` takes it from the suffix: ``.raw`` is ``"evt3"``, ``.dat``, ``.aedat4``, ``.es``, ``.h5`` and
-            ``.hdf5``, ``.npz``, ``.csv`` and ``.txt`` are what they say.
+            :class:`~frames2py.adapters.Reader` among others. They are written in order, with their times as
+            they are.
+        sensor_size: ``(width, height)`` in pixels, for the file to state; a reader's own is used if it has
+            one. An event beyond it is written all the same.
+        format: one of ``"evt2"``, ``"evt2.1"``, ``"evt3"`` (Prophesee RAW), ``"dat"``, ``"aedat4"``,
+            ``"es"``, ``"hdf5"`` (as :mod:`frames2py.recorder` writes it, with ``ms_to_idx``), ``"dsec"``,
+            ``"npz"``, ``"csv"``. ``None`` takes it from the suffix: ``.raw`` is ``"evt3"``, ``.dat``,
+            ``.aedat4``, ``.es``, ``.h5`` and ``.hdf5``, ``.npz``, ``.csv`` and ``.txt`` are what they say.
         overwrite: whether a file that is there may be replaced.
 
     Returns:

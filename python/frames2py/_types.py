@@ -140,8 +140,8 @@ class EngineMemory:
 
 @dataclass(frozen=True, slots=True)
 class DecodeReport:
-    """What a reader met in its file so far. Its numbers may be ahead of the events yielded by some kilobytes of the
-    file, and are exact at the end.
+    """What a reader met in its file so far. Its numbers may be ahead of the events yielded by some kilobytes
+    of the file, and are exact at the end.
 
     Attributes
     ----------

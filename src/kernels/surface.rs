@@ -66,7 +66,8 @@ impl Kernel for TimeSurface {
     }
 
     fn publish(&mut self, mut spare: Memory, _watermark: Option<u64>) -> Result<Memory> {
-        self.recent.publish(&self.latest.as_slice::<u64>()[..self.pixels], &mut spare);
+        let state = &self.latest.as_slice()[..self.pixels];
+        self.recent.publish::<u64>(state, &mut spare);
         Ok(spare)
     }
 

@@ -10,7 +10,7 @@
 //! A bin is a list of what its events add (4 bytes an event for the histogram, 8 for the voxel grid), written from front
 //! to back. Planes of counters would be written to at random, and would have to be brought in, cleared and written back
 //! for every bin: on a large sensor that costs some ten times as much as the list, since a bin has fewer events than the
-//! sensor has pixels. Only when a list gets longer than pixels / [`PIXELS_PER_ENTRY`] is it added up into planes, and goes
+//! sensor has pixels. Only when a list gets longer than half the number of pixels is it added up into planes, and goes
 //! on empty.
 //!
 //! # What is published

@@ -172,37 +172,6 @@ proptest! {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
-    #[test]
-    fn a_rejected_call_changes_nothing(
-        before in calls(77),
-        mut bad in prop::collection::vec((0..1_000u64, 0..W as u16 + 1, 0..H as u16 + 1, 0..3u8), 1..1_000),
-        at in any::<prop::sample::Index>(),
-        t in prop::sample::select(vec![1 << 63, (1 << 63) + 12, u64::MAX]),
-        after in calls(300),
-    ) {
-        let at = at.index(bad.len());
-        bad[at].0 = t;
-        for config in configs() {
-            let (mut used, watermark) = run(config, &before);
-            let (mut never, _) = run(config, &before);
-            let (out_of_bounds, frame) = (used.out_of_bounds(), read::<u8>(&used, watermark));
-            let error = used.accumulate(Events::packed(&packed(&bad))).unwrap_err();
-            prop_assert!(matches!(error, crate::error::Error::Timestamp { t: told } if told == t), "{:?}", error);
-            prop_assert_eq!((used.watermark(), used.out_of_bounds()), (watermark, out_of_bounds));
-            prop_assert_eq!(read::<u8>(&used, watermark), frame);
-            for call in &after {
-                used.accumulate(Events::packed(&packed(call))).unwrap();
-                never.accumulate(Events::packed(&packed(call))).unwrap();
-            }
-            prop_assert_eq!(used.watermark(), never.watermark());
-            prop_assert_eq!(read::<u8>(&used, used.watermark()), read::<u8>(&never, never.watermark()));
-        }
-    }
-}
-
 /// Every kernel, some with lists that never fill up and some with such that soon do.
 fn configs() -> Vec<Config> {
     vec![
@@ -261,6 +230,37 @@ proptest! {
             for (lease, expected) in held {
                 prop_assert_eq!(lease.frame.memory().unwrap().bytes(), &expected[..]);
             }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_rejected_call_changes_nothing(
+        before in calls(77),
+        mut bad in prop::collection::vec((0..1_000u64, 0..W as u16 + 1, 0..H as u16 + 1, 0..3u8), 1..1_000),
+        at in any::<prop::sample::Index>(),
+        t in prop::sample::select(vec![1 << 63, (1 << 63) + 12, u64::MAX]),
+        after in calls(300),
+    ) {
+        let at = at.index(bad.len());
+        bad[at].0 = t;
+        for config in configs() {
+            let (mut used, watermark) = run(config, &before);
+            let (mut never, _) = run(config, &before);
+            let (out_of_bounds, frame) = (used.out_of_bounds(), read::<u8>(&used, watermark));
+            let error = used.accumulate(Events::packed(&packed(&bad))).unwrap_err();
+            prop_assert!(matches!(error, crate::error::Error::Timestamp { t: told } if told == t), "{:?}", error);
+            prop_assert_eq!((used.watermark(), used.out_of_bounds()), (watermark, out_of_bounds));
+            prop_assert_eq!(read::<u8>(&used, watermark), frame);
+            for call in &after {
+                used.accumulate(Events::packed(&packed(call))).unwrap();
+                never.accumulate(Events::packed(&packed(call))).unwrap();
+            }
+            prop_assert_eq!(used.watermark(), never.watermark());
+            prop_assert_eq!(read::<u8>(&used, used.watermark()), read::<u8>(&never, never.watermark()));
         }
     }
 }

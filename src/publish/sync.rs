@@ -104,13 +104,11 @@ mod imp {
         }
 
         pub fn get(&self) -> Option<&T> {
-            let value = self.cell.get();
-            // As below. Who finds nothing has seen nothing.
-            self.made.load(Ordering::Acquire);
-            value
+            if self.made.load(Ordering::Acquire) { self.cell.get() } else { None }
         }
 
         pub fn take(&mut self) -> Option<T> {
+            self.made = AtomicBool::new(false);
             self.cell.take()
         }
 

@@ -11,7 +11,7 @@ const TILE: usize = 256;
 const PIXELS_PER_ENTRY: usize = 16;
 
 /// Some pixels of a frame: a list of them, repeats included, or where that gets long, the tiles that they are in. A tile is
-/// [`TILE`] pixels that follow each other.
+/// 256 pixels that follow each other.
 pub struct Touched {
     pixels: usize,
     list: Vec<u32>,

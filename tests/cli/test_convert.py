@@ -43,12 +43,12 @@ def test_what_goes_wrong_is_one_line_and_leaves_nothing(cli, scene):
     frames2py.save(cli.folder / "in.raw", scene, sensor_size=(320, 240))
     (cli.folder / "there.csv").write_text("mine")
     scene["x"][7] = 3000
-    frames2py.save(cli.folder / "wide.csv", scene, sensor_size=(4000, 240))
+    frames2py.save(cli.folder / "wide.csv", scene, sensor_size=(2048, 240))
     (cli.folder / "bad.raw").write_bytes(b"no recording")
     before = sorted(p.name for p in cli.folder.iterdir())
     for status, words, arguments in [
         (1, "there already; --overwrite", ("in.raw", "there.csv")),
-        (1, "event 7: x is 3000", ("wide.csv", "out.raw", "--sensor", "4000x240")),
+        (1, "event 7: x is 3000", ("wide.csv", "out.raw", "--sensor", "2048x240")),
         (2, "--sensor WIDTHxHEIGHT", ("wide.csv", "out.raw")),
         (1, "nothing.raw", ("nothing.raw", "out.csv")),
         (1, "bad.raw", ("bad.raw", "out.csv")),
@@ -66,26 +66,29 @@ def test_what_goes_wrong_is_one_line_and_leaves_nothing(cli, scene):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
 def test_a_bar_is_shown_on_a_terminal_only(cli, scene):
+    import fcntl
     import pty
+    import struct
     import subprocess
+    import termios
+    import time
 
     pytest.importorskip("tqdm")
-    frames2py.save(cli.folder / "in.raw", np.tile(scene, 1)[:1], sensor_size=(320, 240))
+    frames2py.save(cli.folder / "in.raw", scene[:1], sensor_size=(320, 240))
     master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     # The bar comes after a while; a pipe that is slow to end makes it one.
     os.mkfifo(cli.folder / "pipe")
     process = subprocess.Popen(
         [sys.executable, "-m", "frames2py", "convert", "pipe", "out.csv"],
         cwd=cli.folder,
-        env=cli.environment,
+        env={**cli.environment, "TERM": "xterm"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=slave,
     )
     os.close(slave)
     recording = (cli.folder / "in.raw").read_bytes()
-    import time
-
     with (cli.folder / "pipe").open("wb") as pipe:
         pipe.write(recording)
         for _ in range(8):

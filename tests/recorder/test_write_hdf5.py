@@ -1,4 +1,5 @@
-"""HDF5 files with an index by milliseconds, as ``frames2py.save`` writes them, against h5py and a naive loop."""
+"""HDF5 files with an index by milliseconds, as ``frames2py.save`` writes them, against h5py and a naive
+loop."""
 
 from __future__ import annotations
 

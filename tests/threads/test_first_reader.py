@@ -1,4 +1,4 @@
-"""Frames that their first reader makes, and memory that is cleared or brought up to date only where it must be."""
+"""Frames that their first reader makes, and memory that is cleared or updated only where it must be."""
 
 from __future__ import annotations
 

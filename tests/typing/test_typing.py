@@ -19,11 +19,15 @@ MODULES = [
     "frames2py",
     "frames2py.kernels",
     "frames2py.publish",
+    "frames2py.adapters.aedat",
+    "frames2py.adapters.aedat4",
     "frames2py.adapters.dat",
     "frames2py.adapters.es",
     "frames2py.adapters.evt",
+    "frames2py.adapters.hdf5",
     "frames2py.adapters.npy",
     "frames2py.adapters.text",
+    "frames2py.recorder",
     "frames2py.viewer",
 ]
 

@@ -28,6 +28,7 @@ from frames2py import (
     ExpDecay,
     Playback,
     Polarity,
+    RecordingTotals,
     SnapshotMeta,
     StackedHistogram,
     TimestampDecay,
@@ -148,6 +149,13 @@ def play_something() -> None:
         counts: dict[str, int] = report.words
         triggers: NDArray[np.void] = reader.take_triggers()
         assert (report.events, triggers.dtype, len(triggers)) == (1, TRIGGER_DTYPE, 0)
+        written: int = frames2py.save(Path(folder) / "again.raw", made, sensor_size=(4, 3), format="evt3")
+        with frames2py.open(Path(folder) / "again.raw", batch_size=1, strict=True) as found:
+            totals: RecordingTotals = found.build_index(beside=True)
+            assert totals == found.totals and totals.events == written == 1 and totals.duration_us == 0
+            found.seek(1)
+            part: NDArray[np.void] = found.slice(0, 2)
+            assert len(part) == len(list(found)) == 1
         assert set(counts) == set(report.word_bytes)
 
 

@@ -23,8 +23,8 @@ def add_parser(commands: Any) -> None:
     parser = commands.add_parser(
         "convert",
         help="write a recording in another format",
-        description="Read a recording of any format and write its events in another, with their times as they are. The "
-        "output appears when it is complete.",
+        description="Read a recording of any format and write its events in another, with their times as "
+        "they are. The output appears when it is complete.",
         allow_abbrev=False,
     )
     parser.add_argument("recording", metavar="IN")

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from .._recordings import opener_of
 from ..adapters import Reader
 from ..adapters._native import open_with
-from .._recordings import opener_of
 from .errors import CommandError, UsageError, describe
 from .options import MAX_SIDE
 

@@ -42,11 +42,12 @@ class Source(Protocol):
         """What was met so far: the fields of a ``DecodeReport`` but its format. Also once closed."""
 
     def take_triggers(self) -> EventArray:
-        """The triggers met since the last call, as ``TRIGGER_DTYPE``. RuntimeError if they are not collected."""
+        """The triggers met since the last call, as ``TRIGGER_DTYPE``; RuntimeError if not collected."""
 
 
 class Reader:
-    """The events of one recording, to be iterated over, or played by an Engine, once; and again after a ``seek()``.
+    """The events of one recording, to be iterated over, or played by an Engine, once; and again after a
+    ``seek()``.
 
     Iteration yields 1-D, C-contiguous arrays of :data:`frames2py.EVENT_DTYPE`, never empty, in file
     order, each in memory of its own. Their sizes are the reader's choice, or ``batch_size`` events each
@@ -115,11 +116,12 @@ class Reader:
     def take_triggers(self) -> EventArray:
         """The external triggers met since the last call, in file order.
 
-        They are collected when the file was opened with ``triggers=True``, up to where its events are decoded, and
-        kept until they are taken.
+        They are collected when the file was opened with ``triggers=True``, up to where its events are
+        decoded, and kept until they are taken.
 
         Returns:
-            A 1-D array of :data:`frames2py.TRIGGER_DTYPE`: ``t`` in µs, the input ``id``, the edge ``p`` (1 rising).
+            A 1-D array of :data:`frames2py.TRIGGER_DTYPE`: ``t`` in µs, the input ``id``, the edge ``p`` (1
+            rising).
 
         Raises:
             RuntimeError: triggers are not collected.
@@ -127,14 +129,17 @@ class Reader:
         return self._source.take_triggers()
 
     def build_index(self, *, beside: bool = False) -> RecordingTotals:
-        """Make an index of the file, which ``seek()`` and ``slice()`` go by, in one pass; once made it is kept.
+        """Make an index of the file, which ``seek()`` and ``slice()`` go by, in one pass; once made it is
+        kept.
 
-        An index tells what the file is like at every 128 KiB of it. ``seek()`` and ``slice()`` make one in memory where
-        there is none.
+        An index tells what the file is like at every 128 KiB of it. ``seek()`` and ``slice()`` make one in
+        memory where there is none.
 
         Args:
-            beside: keep the index in a file as well, ``.NAME.frames2py-index`` in the recording's folder, and take it
-                from there if it is of this very file: size, time of change, first and last bytes are compared. Where
+            beside: keep the index in a file as well, ``.NAME.frames2py-index`` in the recording's folder, and
+                take it
+                from there if it is of this very file: size, time of change, first and last bytes are
+                    compared. Where
                 the folder cannot be written, the index is kept in memory alone.
 
         Returns:
@@ -161,11 +166,12 @@ class Reader:
         return None if totals is None else RecordingTotals(*totals)
 
     def seek(self, t_us: int) -> None:
-        """Go on at the first event, in file order, whose time is ``t_us`` or later; at the end if there is none.
+        """Go on at the first event, in file order, whose time is ``t_us`` or later; at the end if there is
+        none.
 
-        An iterator that there is goes on from there, and the reader may be iterated over, or played, once more. What comes
-        is exactly what comes from there when the file is read from its start. The ``report`` and triggers start again
-        at the point of the index that the seek goes to.
+        An iterator that there is goes on from there, and the reader may be iterated over, or played, once
+        more. What comes is exactly what comes from there when the file is read from its start. The ``report``
+        and triggers start again at the point of the index that the seek goes to.
 
         Args:
             t_us: a time of the recording, in µs.
@@ -277,8 +283,8 @@ class _Batches(Iterator[EventArray]):
 class BatchSource:
     """A :class:`Source` over an iterable of event arrays of any sizes, each in memory of its own.
 
-    Empty arrays are left out. ``close`` is called by ``close()``; ``report`` gives the fields of a report that are not 0
-    or empty, but for the number of events. For formats whose reading is Python;
+    Empty arrays are left out. ``close`` is called by ``close()``; ``report`` gives the fields of a report
+    that are not 0 or empty, but for the number of events. For formats whose reading is Python;
     what is natively read cuts its batches itself.
     """
 
