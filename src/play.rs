@@ -58,6 +58,11 @@ pub trait Source: Send {
     /// What is wrong with the recording, once all events before it are in batches.
     fn next(&mut self, batch: &mut Vec<Record>) -> Result<More, codec::Error>;
 
+    /// The largest time of the batch that came last, where that is known already.
+    fn newest(&self) -> Option<u64> {
+        None
+    }
+
     /// Starts again from the first event. Only asked of what the playback is told to repeat.
     ///
     /// # Errors
@@ -465,10 +470,12 @@ impl<V: View> Player<'_, V> {
                 }
             }
             any |= !batch.is_empty();
+            let newest = source.newest();
             let mut rest = &batch[..];
             while !rest.is_empty() {
                 let piece;
-                (piece, rest) = rest.split_at(pace.next_piece(rest));
+                (piece, rest) =
+                    rest.split_at(pace.next_piece(rest, newest.filter(|_| rest.len() == batch.len())));
                 let due = pace.due(|| self.playback.state().played(self.playback.0.origin, Instant::now()));
                 if !self.playback.admit(due) {
                     return Ok(false);
@@ -525,8 +532,8 @@ impl Pace {
         Self { speed, size, span, began: None, newest: 0, oldest: u64::MAX }
     }
 
-    /// How many of the records, at least one, are the next piece.
-    fn next_piece(&mut self, records: &[Record]) -> usize {
+    /// How many of the records, at least one, are the next piece. `newest` is the largest time of them all, if known.
+    fn next_piece(&mut self, records: &[Record], newest: Option<u64>) -> usize {
         let len = self.span.map_or(self.size.unwrap_or(usize::MAX).min(records.len()), |span| {
             let first = self.newest.max(time(&records[0]));
             let end = first.saturating_add(span);
@@ -535,7 +542,8 @@ impl Pace {
             let start = if self.began.is_none() { first.saturating_sub(span - 1) } else { 0 };
             1 + records[1..].iter().take_while(|record| (start..end).contains(&time(record))).count()
         });
-        self.newest = largest(&records[..len]).max(self.newest);
+        let newest = newest.filter(|_| len == records.len());
+        self.newest = newest.unwrap_or_else(|| largest(&records[..len])).max(self.newest);
         if self.speed.is_some() && self.began.is_none() {
             self.oldest = records[..len].iter().map(time).fold(self.oldest, u64::min);
         }
@@ -898,7 +906,7 @@ mod tests {
             let (mut times, records) = (*times, records(times));
             let mut rest = &records[..];
             while !rest.is_empty() {
-                let n = pace.next_piece(rest);
+                let n = pace.next_piece(rest, None);
                 let due = pace.due(|| Duration::from_secs(100));
                 rest = &rest[n..];
                 let piece;

@@ -4,7 +4,7 @@
 //! Full batches go one way and played ones back, to be filled again. The one channel is short, so the reading thread
 //! waits there while the playback is paused or slower, and ends when the other side is gone.
 
-use super::Source;
+use super::{Source, largest};
 use crate::codec::{self, More, Record};
 use std::mem;
 use std::panic::resume_unwind;
@@ -16,7 +16,8 @@ const ON_THE_WAY: usize = 2;
 
 /// What comes of asking the source.
 enum Told {
-    Batch(Vec<Record>),
+    /// With the largest time in it, which is found while it is in this thread's cache.
+    Batch(Vec<Record>, u64),
     NotYet,
     End,
     /// It was started again after the end.
@@ -29,6 +30,7 @@ pub struct Ahead {
     /// `None` once nothing more is wanted.
     told: Option<Receiver<Told>>,
     played: Sender<Vec<Record>>,
+    newest: Option<u64>,
     /// `None` once joined.
     thread: Option<JoinHandle<()>>,
 }
@@ -43,7 +45,7 @@ impl Ahead {
         let (played, emptied) = channel();
         let thread = thread::Builder::new().name("frames2py read".into());
         let thread = thread.spawn(move || read(source, repeat, &tell, &emptied))?;
-        Ok(Self { told: Some(told), played, thread: Some(thread) })
+        Ok(Self { told: Some(told), played, newest: None, thread: Some(thread) })
     }
 
     /// What the thread says next; `None` once it has ended. If it panicked, this thread panics with it.
@@ -68,8 +70,8 @@ impl Source for Ahead {
             let _ = self.played.send(emptied);
         }
         match self.hear() {
-            Some(Told::Batch(full)) => {
-                *batch = full;
+            Some(Told::Batch(full, newest)) => {
+                (*batch, self.newest) = (full, Some(newest));
                 Ok(More::Batch)
             }
             Some(Told::NotYet | Told::Restarted) => Ok(More::NotYet),
@@ -78,13 +80,17 @@ impl Source for Ahead {
         }
     }
 
+    fn newest(&self) -> Option<u64> {
+        self.newest
+    }
+
     /// Takes up the new round, which the thread has begun already.
     fn restart(&mut self) -> Result<(), codec::Error> {
         loop {
             match self.hear() {
                 Some(Told::Failed(error)) => return Err(error),
                 Some(Told::Restarted) | None => return Ok(()),
-                Some(Told::Batch(_) | Told::NotYet | Told::End) => {}
+                Some(Told::Batch(..) | Told::NotYet | Told::End) => {}
             }
         }
     }
@@ -108,7 +114,10 @@ fn read(mut source: impl Source, repeat: bool, tell: &SyncSender<Told>, emptied:
             batch = emptied.try_recv().unwrap_or_default();
         }
         let told = match source.next(&mut batch) {
-            Ok(More::Batch) => Told::Batch(mem::take(&mut batch)),
+            Ok(More::Batch) => {
+                let newest = largest(&batch);
+                Told::Batch(mem::take(&mut batch), newest)
+            }
             Ok(More::NotYet) => Told::NotYet,
             Ok(More::End) if repeat => {
                 if tell.send(Told::End).is_err() {
@@ -182,7 +191,10 @@ mod tests {
         loop {
             batch.clear();
             match source.next(&mut batch) {
-                Ok(More::Batch) => said.push(Some(times(&batch)[0])),
+                Ok(More::Batch) => {
+                    assert!(source.newest().is_none_or(|newest| Some(&newest) == times(&batch).iter().max()));
+                    said.push(Some(times(&batch)[0]));
+                }
                 Ok(More::NotYet) => said.push(None),
                 Ok(More::End) => return (said, Ok(())),
                 Err(error) => return (said, Err(error.to_string())),
