@@ -1,4 +1,5 @@
-//! Playback: a recording into an engine, decoded, accumulated and published on a thread of its own.
+//! Playback: a recording into an engine, decoded, accumulated and published on a thread of its own; a file is decoded
+//! on another, [`Ahead`].
 //!
 //! The thread asks a [`Source`] for events, cuts them into *pieces*, and hands each piece over as one call of the engine's
 //! `ingest`. Between pieces it can be paused and stopped. Nothing here knows of Python: what a piece is handed over
@@ -21,13 +22,17 @@
 //! return is not handed over; [`Playback::wait_idle`] waits for the one that was. The lock is never held while anything
 //! else happens.
 
-use crate::codec::{self, More, Record, Recording};
+mod ahead;
+
+pub use ahead::Ahead;
+
+use crate::codec::{self, More, NATURAL_BATCH, Record, Recording};
 use crate::engine::{Engine, Session};
 use crate::error::{Error, panic_text};
 use crate::event::Events;
 use crate::exclusive::{adopt_token, thread_token};
 use crate::publish::View;
-use std::fs::File;
+use std::io::{Read, Seek};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -43,7 +48,7 @@ const STACK: usize = 8 << 20;
 /// The longest wait, 31 years: a speed near 0 must not overflow.
 const FOR_EVER: f64 = 1e18;
 
-/// Where events come from. One per recording format; everything happens on the playback's thread.
+/// Where events come from. It is asked by one thread: the playback's, or [`Ahead`]'s.
 pub trait Source: Send {
     /// Adds the next events to `batch`, which is empty or was left incomplete by the call before.
     ///
@@ -53,6 +58,11 @@ pub trait Source: Send {
     /// What is wrong with the recording, once all events before it are in batches.
     fn next(&mut self, batch: &mut Vec<Record>) -> Result<More, codec::Error>;
 
+    /// The largest time of the batch that came last, where that is known already.
+    fn newest(&self) -> Option<u64> {
+        None
+    }
+
     /// Starts again from the first event. Only asked of what the playback is told to repeat.
     ///
     /// # Errors
@@ -61,14 +71,22 @@ pub trait Source: Send {
 }
 
 /// A file, in batches of some size.
-pub struct Batches {
+pub struct Batches<R> {
     /// The file.
-    pub recording: Recording<File>,
+    pub recording: Recording<R>,
     /// Events in a batch; `None` for as many as suit.
     pub size: Option<usize>,
 }
 
-impl Source for Batches {
+impl<R> Batches<R> {
+    /// Asked for several small batches at once, so that a hand-over costs little. They are cut apart by [`Options::size`].
+    pub fn gathered(mut self) -> Self {
+        self.size = self.size.map(|size| size * (NATURAL_BATCH / size).max(1));
+        self
+    }
+}
+
+impl<R: Read + Seek + Send> Source for Batches<R> {
     fn next(&mut self, batch: &mut Vec<Record>) -> Result<More, codec::Error> {
         self.recording.next(batch, self.size)
     }
@@ -85,8 +103,8 @@ pub struct Options {
     pub speed: Option<f64>,
     /// Whether to start again at the end.
     pub repeat: bool,
-    /// Whether every batch of the source is one piece, whatever it spans.
-    pub whole_batches: bool,
+    /// Events in a piece, whatever they span: all but the last of a batch.
+    pub size: Option<usize>,
 }
 
 /// Why a playback ended early.
@@ -452,10 +470,12 @@ impl<V: View> Player<'_, V> {
                 }
             }
             any |= !batch.is_empty();
+            let newest = source.newest();
             let mut rest = &batch[..];
             while !rest.is_empty() {
                 let piece;
-                (piece, rest) = rest.split_at(pace.next_piece(rest));
+                (piece, rest) =
+                    rest.split_at(pace.next_piece(rest, newest.filter(|_| rest.len() == batch.len())));
                 let due = pace.due(|| self.playback.state().played(self.playback.0.origin, Instant::now()));
                 if !self.playback.admit(due) {
                     return Ok(false);
@@ -492,7 +512,9 @@ fn largest(records: &[Record]) -> u64 {
 /// Where a playback is in its recording, and when what is due.
 struct Pace {
     speed: Option<f64>,
-    /// The recorded time that a piece may span; `None` if batches are not cut.
+    /// Events in a piece, if that is given.
+    size: Option<usize>,
+    /// The recorded time that a piece may span; `None` if that does not matter.
     span: Option<u64>,
     /// The smallest timestamp of the first piece, and for how long it had been played when that was reached.
     began: Option<(u64, Duration)>,
@@ -502,17 +524,17 @@ struct Pace {
 }
 
 impl Pace {
-    fn new(Options { speed, whole_batches, .. }: Options) -> Self {
-        let span = speed.filter(|_| !whole_batches).map(|speed| {
+    fn new(Options { speed, size, .. }: Options) -> Self {
+        let span = speed.filter(|_| size.is_none()).map(|speed| {
             // A cast saturates.
             ((PIECE.as_micros() as f64 * speed) as u64).max(1)
         });
-        Self { speed, span, began: None, newest: 0, oldest: u64::MAX }
+        Self { speed, size, span, began: None, newest: 0, oldest: u64::MAX }
     }
 
-    /// How many of the records, at least one, are the next piece.
-    fn next_piece(&mut self, records: &[Record]) -> usize {
-        let len = self.span.map_or(records.len(), |span| {
+    /// How many of the records, at least one, are the next piece. `newest` is the largest time of them all, if known.
+    fn next_piece(&mut self, records: &[Record], newest: Option<u64>) -> usize {
+        let len = self.span.map_or(self.size.unwrap_or(usize::MAX).min(records.len()), |span| {
             let first = self.newest.max(time(&records[0]));
             let end = first.saturating_add(span);
             // Playing begins to count at the oldest of the first piece. What is much older than the first event belongs
@@ -520,7 +542,8 @@ impl Pace {
             let start = if self.began.is_none() { first.saturating_sub(span - 1) } else { 0 };
             1 + records[1..].iter().take_while(|record| (start..end).contains(&time(record))).count()
         });
-        self.newest = largest(&records[..len]).max(self.newest);
+        let newest = newest.filter(|_| len == records.len());
+        self.newest = newest.unwrap_or_else(|| largest(&records[..len])).max(self.newest);
         if self.speed.is_some() && self.began.is_none() {
             self.oldest = records[..len].iter().map(time).fold(self.oldest, u64::min);
         }
@@ -562,6 +585,38 @@ mod tests {
         at: usize,
     }
 
+    /// How a source is asked: by the playback's thread, or ahead of it.
+    type Way = fn(Script, bool) -> Box<dyn Source>;
+
+    macro_rules! both_ways {
+        ($($test:ident,)*) => {
+            mod at_once {
+                $(#[test]
+                fn $test() {
+                    super::$test(|source, _| Box::new(source));
+                })*
+            }
+            mod ahead {
+                $(#[test]
+                fn $test() {
+                    super::$test(|source, repeat| Box::new(super::Ahead::of(source, repeat).unwrap()));
+                })*
+            }
+        };
+    }
+
+    both_ways! {
+        a_batch_is_a_call_and_all_of_them_are_made,
+        it_is_the_producer_from_its_start_and_for_ever,
+        it_is_refused_where_a_thread_produces_and_what_fails_to_start_changes_nothing,
+        a_failure_comes_after_the_events_before_it_and_leaves_the_engine_free,
+        a_failure_is_told_once_to_whoever_is_left,
+        nothing_is_handed_over_while_paused_and_all_of_it_after,
+        it_stops_wherever_it_waits,
+        a_repeated_recording_starts_over_each_time_and_ends_if_it_is_empty,
+        it_is_never_early,
+    }
+
     fn records(times: &[u64]) -> Vec<Record> {
         times.iter().map(|&t| Event { t, x: (t % 4) as u16, y: 0, p: 1 }.to_record()).collect()
     }
@@ -598,6 +653,7 @@ mod tests {
     }
 
     fn play_with(
+        way: Way,
         engine: &Arc<Engine<()>>,
         steps: Vec<Step>,
         options: Options,
@@ -605,11 +661,20 @@ mod tests {
         report: impl FnOnce(Failure) + Send + 'static,
     ) -> Result<Playback> {
         let mut session = engine.session("play", Mutex::lock).unwrap();
-        start(engine, &mut session, || Ok(Box::new(Script { steps, at: 0 })), options, ingest, report)
+        start(
+            engine,
+            &mut session,
+            || Ok(way(Script { steps, at: 0 }, options.repeat)),
+            options,
+            ingest,
+            report,
+        )
     }
 
-    fn play(engine: &Arc<Engine<()>>, steps: Vec<Step>, options: Options) -> Result<Playback> {
-        play_with(engine, steps, options, Box::new(ingest), |failure| panic!("nobody asked for {failure}"))
+    fn play(way: Way, engine: &Arc<Engine<()>>, steps: Vec<Step>, options: Options) -> Result<Playback> {
+        play_with(way, engine, steps, options, Box::new(ingest), |failure| {
+            panic!("nobody asked for {failure}")
+        })
     }
 
     /// An `ingest` that sends the times of each piece.
@@ -630,12 +695,11 @@ mod tests {
         engine.session("ingest", Mutex::lock)?.ingest(Events::packed(&[])).map(drop)
     }
 
-    #[test]
-    fn a_batch_is_a_call_and_all_of_them_are_made() {
+    fn a_batch_is_a_call_and_all_of_them_are_made(way: Way) {
         let engine = engine(Config::EventCount);
         let (ingest, pieces) = told();
         let steps = vec![Step::NotYet, Step::Batch(vec![1, 2, 5]), Step::NotYet, Step::Batch(vec![3])];
-        let playback = play_with(&engine, steps, Options::default(), ingest, drop).unwrap();
+        let playback = play_with(way, &engine, steps, Options::default(), ingest, drop).unwrap();
         assert!(playback.wait_finished(None) && playback.wait_idle(None));
         assert!(playback.take_failure().is_none());
         assert_eq!(pieces.into_iter().collect::<Vec<_>>(), [vec![1, 2, 5], vec![3]]);
@@ -645,8 +709,7 @@ mod tests {
         assert_eq!((stats.events_ingested, stats.snapshots_published), (4, 2));
     }
 
-    #[test]
-    fn it_is_the_producer_from_its_start_and_for_ever() {
+    fn it_is_the_producer_from_its_start_and_for_ever(way: Way) {
         let engine = engine(Config::EventCount);
         let (go, wait) = mpsc::channel();
         let (asked, answer) = mpsc::channel();
@@ -655,23 +718,22 @@ mod tests {
             ingest(engine, piece)
         });
         let steps = vec![Step::Wait(wait), Step::Batch(vec![1])];
-        let first = play_with(&engine, steps, Options::default(), on_its_thread, drop).unwrap();
+        let first = play_with(way, &engine, steps, Options::default(), on_its_thread, drop).unwrap();
         assert!(matches!(from_here(&engine), Err(Error::PlaybackProduces)));
         assert!(!engine.is_producer() && !first.is_own_thread());
-        let second = play(&engine, vec![Step::Panic], Options::default());
+        let second = play(way, &engine, vec![Step::Panic], Options::default());
         assert!(matches!(second, Err(Failure::Engine(Error::Playing))));
         assert!(!first.wait_finished(Some(Instant::now())));
         go.send(()).unwrap();
         assert!(first.wait_finished(None));
         assert_eq!(answer.recv(), Ok((true, true)));
         assert!(matches!(from_here(&engine), Err(Error::PlaybackProduces)));
-        let third = play(&engine, vec![Step::Batch(vec![2])], Options::default()).unwrap();
+        let third = play(way, &engine, vec![Step::Batch(vec![2])], Options::default()).unwrap();
         assert!(third.wait_finished(None));
         assert_eq!(engine.stats().events_ingested, 2);
     }
 
-    #[test]
-    fn it_is_refused_where_a_thread_produces_and_what_fails_to_start_changes_nothing() {
+    fn it_is_refused_where_a_thread_produces_and_what_fails_to_start_changes_nothing(way: Way) {
         let engine = engine(Config::EventCount);
         let source = || Err(Failure::Source(codec::Error::Malformed("gone".into())));
         let mut session = engine.session("play", Mutex::lock).unwrap();
@@ -679,13 +741,12 @@ mod tests {
         assert_eq!(failed.err().unwrap().to_string(), "gone");
         drop(session);
         from_here(&engine).unwrap();
-        let refused = play(&engine, vec![Step::Panic], Options::default());
+        let refused = play(way, &engine, vec![Step::Panic], Options::default());
         assert!(matches!(refused, Err(Failure::Engine(Error::ThreadProduces))));
         from_here(&engine).unwrap();
     }
 
-    #[test]
-    fn a_failure_comes_after_the_events_before_it_and_leaves_the_engine_free() {
+    fn a_failure_comes_after_the_events_before_it_and_leaves_the_engine_free(way: Way) {
         let engine = engine(Config::EventCount);
         let failing = [
             (vec![Step::Batch(vec![1]), Step::Fail("torn"), Step::Batch(vec![2])], "torn"),
@@ -693,7 +754,7 @@ mod tests {
             (vec![Step::Batch(vec![1]), Step::Batch(vec![3, 1 << 63])], "2**63"),
         ];
         for (round, (steps, text)) in (1..).zip(failing) {
-            let playback = play(&engine, steps, Options::default()).unwrap();
+            let playback = play(way, &engine, steps, Options::default()).unwrap();
             assert!(playback.wait_finished(None));
             let failure = playback.take_failure().unwrap();
             assert!(failure.to_string().contains(text), "{failure}");
@@ -703,38 +764,37 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_failure_is_told_once_to_whoever_is_left() {
+    fn a_failure_is_told_once_to_whoever_is_left(way: Way) {
         let engine = engine(Config::EventCount);
         let (go, wait) = mpsc::channel();
         let (tell, told) = mpsc::channel();
         let report = move |failure: Failure| tell.send(failure.to_string()).unwrap();
         let steps = vec![Step::Wait(wait), Step::Fail("torn")];
-        let playback = play_with(&engine, steps, Options::default(), Box::new(ingest), report).unwrap();
+        let playback = play_with(way, &engine, steps, Options::default(), Box::new(ingest), report).unwrap();
         assert!(playback.abandon().is_none());
         go.send(()).unwrap();
         assert_eq!(told.recv().unwrap(), "torn");
         assert!(playback.wait_finished(None) && playback.take_failure().is_none());
 
-        let playback = play(&engine, vec![Step::Fail("torn")], Options::default()).unwrap();
+        let playback = play(way, &engine, vec![Step::Fail("torn")], Options::default()).unwrap();
         assert!(playback.wait_finished(None));
         assert_eq!(playback.abandon().unwrap().to_string(), "torn");
 
         let (go, wait) = mpsc::channel();
-        let playback = play(&engine, vec![Step::Wait(wait), Step::Fail("torn")], Options::default()).unwrap();
+        let playback =
+            play(way, &engine, vec![Step::Wait(wait), Step::Fail("torn")], Options::default()).unwrap();
         playback.abandon();
         playback.silence();
         go.send(()).unwrap();
         assert!(playback.wait_finished(None));
     }
 
-    #[test]
-    fn nothing_is_handed_over_while_paused_and_all_of_it_after() {
+    fn nothing_is_handed_over_while_paused_and_all_of_it_after(way: Way) {
         let engine = engine(Config::EventCount);
         let (go, wait) = mpsc::channel();
         let (ingest, pieces) = told();
         let steps = vec![Step::Wait(wait), Step::Batch(vec![1]), Step::Batch(vec![2])];
-        let playback = play_with(&engine, steps, Options::default(), ingest, drop).unwrap();
+        let playback = play_with(way, &engine, steps, Options::default(), ingest, drop).unwrap();
         playback.pause();
         playback.pause();
         assert!(playback.is_paused() && playback.wait_idle(None));
@@ -749,15 +809,14 @@ mod tests {
         assert!(!playback.is_paused());
     }
 
-    #[test]
-    fn it_stops_wherever_it_waits() {
+    fn it_stops_wherever_it_waits(way: Way) {
         let paced = Options { speed: Some(1e-3), ..Options::default() };
         for (pause, options) in [(true, Options::default()), (false, paced)] {
             let engine = engine(Config::EventCount);
             let (ingest, pieces) = told();
             let (go, wait) = mpsc::channel();
             let steps = vec![Step::Batch(vec![0]), Step::Wait(wait), Step::Batch(vec![1 << 40])];
-            let playback = play_with(&engine, steps, options, ingest, drop).unwrap();
+            let playback = play_with(way, &engine, steps, options, ingest, drop).unwrap();
             assert_eq!(pieces.recv().unwrap(), [0]);
             if pause {
                 playback.pause();
@@ -769,13 +828,12 @@ mod tests {
             assert!(!playback.is_paused());
         }
         let engine = engine(Config::EventCount);
-        let playback = play(&engine, vec![Step::NeverAnything], Options::default()).unwrap();
+        let playback = play(way, &engine, vec![Step::NeverAnything], Options::default()).unwrap();
         playback.stop();
         assert!(playback.wait_finished(None) && playback.take_failure().is_none());
     }
 
-    #[test]
-    fn a_repeated_recording_starts_over_each_time_and_ends_if_it_is_empty() {
+    fn a_repeated_recording_starts_over_each_time_and_ends_if_it_is_empty(way: Way) {
         let engine = engine(Config::TimeSurface);
         let (tell, told) = mpsc::channel();
         let seen: Ingest<()> = Box::new(move |engine, piece| {
@@ -790,7 +848,7 @@ mod tests {
         });
         let repeat = Options { repeat: true, ..Options::default() };
         let steps = vec![Step::Batch(vec![5, 9]), Step::Batch(vec![8])];
-        let playback = play_with(&engine, steps, repeat, seen, drop).unwrap();
+        let playback = play_with(way, &engine, steps, repeat, seen, drop).unwrap();
         for _ in 0..3 {
             assert_eq!(told.recv().unwrap(), (vec![0, 9, 0, 0], Some(9)));
             assert_eq!(told.recv().unwrap(), (vec![8, 9, 0, 0], Some(9)));
@@ -801,7 +859,7 @@ mod tests {
         let publications = engine.publisher().pool().latest_sequence();
         assert_eq!(engine.stats().snapshots_published, publications);
 
-        let playback = play(&engine, vec![Step::NotYet], repeat).unwrap();
+        let playback = play(way, &engine, vec![Step::NotYet], repeat).unwrap();
         assert!(playback.wait_finished(None));
         assert_eq!((playback.events(), playback.position()), (0, None));
     }
@@ -829,13 +887,12 @@ mod tests {
         assert_eq!(state.played(origin, at(90)), Duration::from_millis(20));
     }
 
-    #[test]
-    fn it_is_never_early() {
+    fn it_is_never_early(way: Way) {
         let engine = engine(Config::EventCount);
         let options = Options { speed: Some(2.0), ..Options::default() };
         let began = Instant::now();
         let steps = vec![Step::Batch(vec![1000, 31_000]), Step::Batch(vec![500, 41_000])];
-        let playback = play(&engine, steps, options).unwrap();
+        let playback = play(way, &engine, steps, options).unwrap();
         assert!(playback.wait_finished(None));
         assert!(began.elapsed() >= Duration::from_millis(20));
         assert_eq!(engine.stats().events_ingested, 4);
@@ -849,7 +906,7 @@ mod tests {
             let (mut times, records) = (*times, records(times));
             let mut rest = &records[..];
             while !rest.is_empty() {
-                let n = pace.next_piece(rest);
+                let n = pace.next_piece(rest, None);
                 let due = pace.due(|| Duration::from_secs(100));
                 rest = &rest[n..];
                 let piece;
@@ -881,8 +938,16 @@ mod tests {
             pieces(at_speed(2.0), &[&batch[..6], &batch[6..]]),
             [(batch[..6].to_vec(), 4_999_500), (vec![11_000], 5_000_000), (vec![99_000], 49_000_000),]
         );
-        let whole = Options { whole_batches: true, ..at_speed(1.0) };
-        assert_eq!(pieces(whole, &[&batch]), [(batch.to_vec(), 98_000_000)]);
+        let sized = |size| Options { size: Some(size), ..at_speed(1.0) };
+        assert_eq!(pieces(sized(8), &[&batch]), [(batch.to_vec(), 98_000_000)]);
+        let (first, rest) = batch.split_at(5);
+        let expected = [(first.to_vec(), 5_001_000), (rest.to_vec(), 98_000_000)];
+        assert_eq!(pieces(sized(5), &[&batch]), expected);
+        let unpaced = Options { speed: None, ..sized(5) };
+        assert_eq!(
+            pieces(unpaced, &[&batch]).into_iter().map(|piece| piece.0.len()).collect::<Vec<_>>(),
+            [5, 3]
+        );
         assert_eq!(pieces(Options::default(), &[&batch[..2]])[0].0, batch[..2]);
     }
 

@@ -43,7 +43,7 @@ pub use evt21::{Evt21Decoder, Evt21Encoder, Order};
 pub use head::{Family, Head, HeadReader, MAX_HEAD, Options, head, prefix};
 pub use header::Version;
 pub use index::{Builder, Index, Totals};
-pub use recording::{More, Recording};
+pub use recording::{More, NATURAL_BATCH, Recording};
 pub use report::{Report, SharedReport, Words};
 pub use stream::{Fill, Stream, reserve};
 pub use text::{Columns, CsvEncoder, TextDecoder, TextOptions, TimeUnit};

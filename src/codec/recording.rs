@@ -9,7 +9,7 @@ use super::{
 
 /// Events in a batch when the caller asks for no number: large enough that the cost of a batch does not show, small enough
 /// for two batches to stay in the second cache, the one in use and the next.
-const NATURAL_BATCH: usize = 16 * 1024;
+pub const NATURAL_BATCH: usize = 16 * 1024;
 
 /// Reads after which a call returns, though it has found no events.
 const READS_PER_CALL: usize = 64;

@@ -37,8 +37,46 @@ pub struct FileReader {
     open: Mutex<Option<Open>>,
 }
 
+/// What a recording is read from.
+pub struct Input {
+    file: File,
+    /// Whether its bytes may be long in coming, as a pipe's.
+    waited_for: bool,
+}
+
+impl Read for Input {
+    /// `Interrupted` if nothing comes for a while, so that whoever reads can look whether it is still wanted.
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.waited_for && !comes_soon(&self.file)? {
+            return Err(ErrorKind::Interrupted.into());
+        }
+        self.file.read(out)
+    }
+}
+
+impl Seek for Input {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.file.seek(to)
+    }
+}
+
+/// Whether a read returns at once, or will in a moment.
+#[cfg(unix)]
+fn comes_soon(file: &File) -> io::Result<bool> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    const MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+    // The end and errors are there to be read too.
+    Ok(poll(&mut [PollFd::new(file, PollFlags::IN)], Some(&MOMENT))? > 0)
+}
+
+/// There is no telling: a read waits.
+#[cfg(not(unix))]
+fn comes_soon(_file: &File) -> io::Result<bool> {
+    Ok(true)
+}
+
 struct Open {
-    recording: Recording<File>,
+    recording: Recording<Input>,
     /// The batch being filled; it outlives a call that a signal ended.
     batch: Vec<Record>,
 }
@@ -73,15 +111,16 @@ impl FileReader {
             round_times,
         };
         let options = Options { triggers, strict, text };
-        let (mut file, regular) = loop {
+        let (file, regular) = loop {
             match py.detach(|| open(&path)) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => py.check_signals()?,
                 opened => break opened.map_err(|error| os_error(error, &path))?,
             }
         };
+        let mut input = Input { file, waited_for: !regular };
         let mut reader = HeadReader::new();
         let (head, ahead) = loop {
-            match py.detach(|| reader.read(&mut file, only, options)) {
+            match py.detach(|| reader.read(&mut input, only, options)) {
                 Err(Error::Io(error)) if error.kind() == ErrorKind::Interrupted => py.check_signals()?,
                 Err(Error::Io(error)) => return Err(os_error(error, &path)),
                 Err(error) => return Err(to_python(error)),
@@ -89,7 +128,7 @@ impl FileReader {
             }
         };
         let (format, geometry) = (head.format, head.geometry);
-        let mut recording = Recording::new(head, ahead, file, regular, strict);
+        let mut recording = Recording::new(head, ahead, input, regular, strict);
         recording.skip_by_seeking();
         Ok(FileReader {
             format,
@@ -252,7 +291,7 @@ impl FileReader {
 
     /// Takes the recording, which nobody has read from: it is then no longer this reader's to close. `None` if it is
     /// closed or was taken.
-    pub fn take(&self) -> Option<Recording<File>> {
+    pub fn take(&self) -> Option<Recording<Input>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).take().map(|open| open.recording)
     }
 
@@ -280,7 +319,7 @@ impl FileReader {
     fn with_file_again<T: Send>(
         &self,
         py: Python<'_>,
-        work: impl Fn(&Recording<File>, File, &mut dyn FnMut() -> Result<(), Error>) -> Result<T, Error> + Sync,
+        work: impl Fn(&Recording<Input>, File, &mut dyn FnMut() -> Result<(), Error>) -> Result<T, Error> + Sync,
     ) -> PyResult<T> {
         let mut raised = None;
         let done = py.detach(|| {

@@ -271,7 +271,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Plays a recording: decodes, accumulates and publishes on a native thread that does not need the interpreter.
+    /// Plays a recording: decodes, accumulates and publishes on native threads that do not need the interpreter.
     ///
     /// Playing is calling `ingest()` with the recording's events, batch by batch: the same frames at the same cadence,
     /// counted in `stats`, passed by unseen while the Engine is stopped, nothing published at the end that is not
@@ -282,7 +282,7 @@ impl Engine {
     /// Parameters
     /// ----------
     /// reader_or_path : str, path-like or Reader
-    ///     A Prophesee RAW file (EVT 2.0 or 3.0), or what `frames2py.adapters.evt.open()` returned. A reader is used
+    ///     A file of any format but HDF5 and NumPy's, or what `frames2py.open()` returned for one. A reader is used
     ///     up, as by iterating over it, and its file is the playback's: closing the reader does not end it. A reader's
     ///     `batch_size` is the number of events in each call; otherwise the sizes of calls are not defined.
     /// speed : float or None, default None
@@ -305,9 +305,10 @@ impl Engine {
     /// RuntimeError
     ///     A thread is the producer, this Engine is playing already, or the reader was iterated over.
     /// TypeError
-    ///     The source is none of these, `speed` is not a real number, or `loop` is not a bool (bools are not numbers).
+    ///     The source is none of these, or an HDF5 or NumPy file; `speed` is not a real number, or `loop` is not a bool (bools
+    ///     are not numbers).
     /// ValueError
-    ///     The file or reader is of another sensor size, is no EVT file, or is closed; `speed` is not finite and above 0; `loop`
+    ///     The file or reader is of another sensor size, is no recording, or is closed; `speed` is not finite and above 0; `loop`
     ///     is asked of a pipe.
     /// OSError
     ///     The file cannot be opened.

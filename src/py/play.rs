@@ -15,7 +15,7 @@ use super::view::SnapshotView;
 use crate::codec;
 use crate::error::Error;
 use crate::event::Events;
-use crate::play::{self, Batches, Failure, Ingest, Options};
+use crate::play::{self, Ahead, Batches, Failure, Ingest, Options};
 use numpy::PyArray1;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -61,7 +61,7 @@ impl Playback {
     /// Ends it early, paused or not. Stopping again does nothing.
     ///
     /// Waits for the call under way, as `pause()` does, and not for the end: `join()` does that. The Engine is not stopped.
-    /// While the playback waits for the next bytes of a pipe it ends when they come.
+    /// While the playback waits for the next bytes of a pipe it ends within about 20 ms; on Windows when they come.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         self.inner.stop();
         self.settle(py)
@@ -238,6 +238,9 @@ fn wait(
     }
 }
 
+/// Events in a batch, 13 MB, of which there are not to be several just to decode ahead.
+const LARGE: usize = 1 << 20;
+
 /// `Engine.play()`.
 pub fn play(
     engine: &Bound<'_, Engine>,
@@ -262,9 +265,14 @@ pub fn play(
         let source = || {
             let recording =
                 file.take().ok_or_else(|| codec::Error::Malformed("the reader is closed".into()))?;
-            Ok(Box::new(Batches { recording, size }) as _)
+            let batches = Batches { recording, size };
+            // What has come of a pipe is passed on at once, and of very large batches there is to be one.
+            if !file.can_restart() || size.is_some_and(|size| size > LARGE) {
+                return Ok(Box::new(batches) as _);
+            }
+            Ok(Box::new(Ahead::of(batches.gathered(), repeat).map_err(Failure::Thread)?) as _)
         };
-        let options = Options { speed, repeat, whole_batches: size.is_some() };
+        let options = Options { speed, repeat, size };
         let mut session = this.core.session("play", |m| m.lock_py_attached(py))?;
         play::start(&this.core, &mut session, source, options, ingest, report).map_err(to_python)
     });
@@ -322,8 +330,8 @@ fn reader<'py>(engine: &Inner, source: &Bound<'py, PyAny>) -> PyResult<Bound<'py
     }
     let kwargs = PyDict::new(py);
     kwargs.set_item(intern!(py, "sensor_size"), size)?;
-    py.import(intern!(py, "frames2py.adapters.evt"))?.call_method(
-        intern!(py, "open"),
+    py.import(intern!(py, "frames2py._recordings"))?.call_method(
+        intern!(py, "open_to_play"),
         (source,),
         Some(&kwargs),
     )

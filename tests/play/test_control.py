@@ -184,6 +184,45 @@ def test_a_pipe_is_played_as_it_comes_and_cannot_be_repeated(write, tmp_path):
     feeder.join()
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+@pytest.mark.parametrize("batch_size", [None, 1000])
+@pytest.mark.parametrize("wait", ["play", "read"])
+def test_a_pipe_that_has_nothing_keeps_nobody(write, tmp_path, batch_size, wait):
+    """Stopping a playback, or closing a reader, does not wait for bytes."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    ends = threading.Event()
+
+    def feed() -> None:
+        with open(pipe, "wb") as file:
+            file.write(write(EVENTS).read_bytes())
+            file.flush()
+            ends.wait()
+
+    feeder = threading.Thread(target=feed)
+    feeder.start()
+    try:
+        reader = frames2py.open(pipe, batch_size=batch_size)
+        if wait == "play":
+            with Engine((4, 3), snapshot_interval_ms=0).play(reader) as playback:
+                until(lambda: playback.events == (100 if batch_size is None else 0))
+                assert playback.join(0.05) is False
+            assert playback.finished
+        else:
+            batches = iter(reader)
+            if batch_size is None:
+                assert len(next(batches)) == 100
+            with ThreadPoolExecutor(1) as pool:
+                nothing = pool.submit(next, batches)
+                time.sleep(0.05)  # so that it is waiting; earlier it would find the reader closed
+                reader.close()
+                with pytest.raises(ValueError, match="closed"):
+                    nothing.result(timeout=60)
+    finally:
+        ends.set()
+        feeder.join()
+
+
 # join
 
 
@@ -273,6 +312,40 @@ def test_it_ends_with_the_last_reference_and_lets_go_of_its_file(write):
     engine = Engine((4, 3))
     assert engine.play(path).join()
     assert not is_open()
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs to see threads")
+def test_no_thread_is_left_behind(write, write_broken):
+    many = write((i, i % 4, i % 3, 1) for i in range(30_000))
+
+    def threads() -> int:
+        """Those of playbacks. The one that plays may still be on its last steps when it is seen finished."""
+        names = []
+        for task in os.listdir("/proc/self/task"):
+            with contextlib.suppress(OSError):
+                with open(f"/proc/self/task/{task}/comm") as file:
+                    names.append(file.read().strip())
+        return sum(name in ("frames2py play", "frames2py read") for name in names)
+
+    until(lambda: threads() == 0)  # of tests before
+    engine = Engine((4, 3), snapshot_interval_ms=0)
+    assert engine.play(many).join()
+    until(lambda: threads() == 0)
+    with engine.play(many, loop=True) as playback:
+        until(lambda: playback.events > 0)
+        playback.pause()
+        time.sleep(0.02)  # so that all that may be decoded ahead is
+        assert threads() == 2
+    until(lambda: threads() == 0)
+    with pytest.raises(ValueError):
+        engine.play(write_broken()).join()
+    until(lambda: threads() == 0)
+    other = Engine((4, 3))
+    other.play(many, speed=1e-6)
+    until(lambda: threads() == 2)
+    del other
+    gc.collect()
+    until(lambda: threads() == 0)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -104,6 +104,23 @@ def test_a_batch_size_is_the_size_of_calls(write, speed):
     assert kernel.calls == [EVENTS[:300], EVENTS[300:600], EVENTS[600:900], EVENTS[900:]]
 
 
+@pytest.mark.parametrize("size", [1, 7, 7000, 16_384, 50_000, 10**9])
+def test_a_batch_size_is_kept_whatever_is_read_at_once(write, size):
+    lengths: list[int] = []
+
+    class Lengths(Calls):
+        def accumulate(self, events: Any, state: None, watermark: int | None) -> None:
+            lengths.append(len(events))
+
+    engine = Engine((4, 3), Lengths(), snapshot_interval_ms=1e9)
+    total = 40_000 if size > 7 else 1000
+    path = write((i, i % 4, i % 3, 1) for i in range(total))
+    playback = engine.play(evt.open(path, batch_size=size))
+    assert playback.join()
+    assert sum(lengths) == playback.events == total
+    assert set(lengths[:-1]) <= {size} and 0 < lengths[-1] <= size
+
+
 def test_a_paced_recording_is_cut_into_5_ms(write):
     """At 10 µs per event, 5 ms of a recording played at its own speed are 500 events."""
     kernel = Calls()
@@ -213,6 +230,58 @@ def test_a_file_of_another_sensor_is_refused_and_one_that_states_none_is_the_eng
     assert engine.stats.events_ingested == 1000
 
 
+@pytest.mark.parametrize("name", ["evt2", "evt2.1", "evt3", "dat", "aedat4", "es", "csv"])
+@pytest.mark.parametrize("loop", [False, True])
+def test_every_natively_decoded_format_is_played(tmp_path, name, loop):
+    """What is played is what was saved: 50,000 events, more than a few batches."""
+    rng = np.random.default_rng(5)
+    events = np.zeros(50_000, frames2py.EVENT_DTYPE)
+    events["t"] = np.sort(rng.integers(0, 1_000_000, len(events)))
+    for field, high in (("x", 40), ("y", 30), ("p", 2)):
+        events[field] = rng.integers(0, high, len(events))
+    expected = np.zeros((30, 40), np.uint64)
+    np.maximum.at(expected, (events["y"], events["x"]), events["t"])
+    path = tmp_path / "recording"
+    frames2py.save(path, events, sensor_size=(40, 30), format=name)
+
+    engine = Engine((40, 30), "time_surface", snapshot_interval_ms=0)
+    if loop:
+        with engine.play(path, loop=True) as playback:
+            last = 0
+            while playback.events < 2 * len(events):
+                snapshot = engine.wait_for_newer(last, timeout=60)
+                assert snapshot is not None
+                last = snapshot.meta.sequence
+                assert (snapshot.frame <= expected).all()
+    else:
+        playback = engine.play(path)
+        assert playback.join()
+        snapshot = engine.snapshot()
+        assert snapshot is not None
+        np.testing.assert_array_equal(snapshot.frame, expected)
+        assert playback.events == engine.stats.events_ingested == len(events)
+        assert playback.position_us == events["t"].max()
+
+
+@pytest.mark.parametrize("name", ["evt2", "evt2.1", "evt3", "aedat4", "es"])
+def test_a_file_of_any_format_that_states_another_sensor_is_refused(tmp_path, name):
+    path = tmp_path / "recording"
+    frames2py.save(path, at(1), sensor_size=(40, 30), format=name)
+    engine = Engine((4, 3))
+    with pytest.raises(ValueError, match=r"\(4, 3\).*\(40, 30\)"):
+        engine.play(path)
+    engine.ingest(at(1))
+
+
+def test_a_file_that_python_reads_is_refused(tmp_path):
+    np.save(tmp_path / "events.npy", at(1))
+    frames2py.save(tmp_path / "events.npz", at(1), sensor_size=(4, 3))
+    (tmp_path / "events.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
+    for name in ("events.npy", "events.npz", "events.h5"):
+        with pytest.raises(TypeError, match=r"cannot be played; iterate"):
+            Engine((4, 3)).play(tmp_path / name)
+
+
 def test_what_is_no_recording_is_refused(tmp_path):
     engine = Engine((4, 3))
     with pytest.raises(FileNotFoundError):
@@ -220,7 +289,7 @@ def test_what_is_no_recording_is_refused(tmp_path):
     with pytest.raises(IsADirectoryError):
         engine.play(tmp_path)
     (tmp_path / "text").write_text("not a recording")
-    with pytest.raises(ValueError, match="not an EVT file"):
+    with pytest.raises(ValueError, match="not a recording"):
         engine.play(tmp_path / "text")
     for source in (None, 3, [at(1)], at(1)):
         with pytest.raises(TypeError, match="reader_or_path"):
