@@ -198,13 +198,13 @@ impl Converter<'_> {
                 }
             }
             Scale::Over(divisor) => {
-                if largest >= TIMESTAMP_LIMIT {
-                    return ints.iter().position(|&t| t as u64 >= TIMESTAMP_LIMIT).map(|i| (i, range()));
-                }
                 let divisor = u64::from(divisor);
-                let bad = ints.iter().position(|&t| !round_times && !(t as u64).is_multiple_of(divisor));
+                let odd = |t: u64| !round_times && !t.is_multiple_of(divisor);
+                let bad = ints.iter().position(|&t| t as u64 >= TIMESTAMP_LIMIT || odd(t as u64));
                 if let Some(i) = bad {
-                    return Some((i, expected("; round_times=True takes the nearest")));
+                    let out = ints[i] as u64 >= TIMESTAMP_LIMIT;
+                    let rule = if out { range() } else { expected("; round_times=True takes the nearest") };
+                    return Some((i, rule));
                 }
                 ints.iter_mut().for_each(|t| *t = ((*t as u64 + divisor / 2) / divisor) as i64);
             }

@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import frames2py
@@ -223,6 +223,7 @@ def test_arguments_that_are_refused(args, kwargs, error, message):
     ),
     st.sampled_from(["s", "ms", "us", "ns"]),
 )
+@example([(1, 0, 0, 1), (-1, 0, 0, 1)], "ns")
 def test_rows_are_converted_or_the_first_bad_one_is_named(rows, unit):
     factor = {"s": 10**6, "ms": 1000, "us": 1, "ns": 1}[unit]
     divisor = 1000 if unit == "ns" else 1
