@@ -71,6 +71,10 @@ impl Counters {
 /// The bit of the tokens that threads of playbacks have.
 const PLAYBACK: u64 = 1 << 63;
 
+/// So many wanted frames in a row let expect that the next one is wanted. Of a consumer that comes now and then,
+/// one publication in many is.
+const WANTED: u32 = 2;
+
 /// What the lock protects.
 pub struct State<V: View> {
     accumulator: Accumulator,
@@ -79,8 +83,10 @@ pub struct State<V: View> {
     pending: bool,
     /// Had before a call changes anything, so that a call cannot fail for memory half-way.
     spare: Option<(Claim, Frame)>,
-    /// Frames that readers made.
+    /// Frames of recipes that were made.
     made: Arc<AtomicUsize>,
+    /// How many publications in a row, of those that came back last, somebody had wanted the frame of.
+    wanted: u32,
     counts: [u64; 3],
 }
 
@@ -118,8 +124,9 @@ pub struct Engine<V: View> {
     guard: bool,
     sensor: SensorSize,
     spec: Spec,
-    /// Frames that readers made and that were not given back; `None` where the writer makes them.
+    /// Frames of recipes that were made and not given back; `None` where there are no recipes.
     made: Option<Arc<AtomicUsize>>,
+    makes_frames: bool,
     born: Instant,
 }
 
@@ -137,10 +144,13 @@ impl<V: View> Engine<V> {
             pending: false,
             spare: None,
             made: Arc::clone(&made),
+            wanted: 0,
             counts: [0; 3],
         };
         state.spare = Some(state.claim()?);
-        let later = state.accumulator.kernel_mut().publishes_recipes().is_some();
+        let recipes = state.accumulator.kernel_mut().publishes_recipes();
+        let (later, makes_frames) =
+            recipes.map_or((false, true), |recipes| (true, recipes.may_make_at_once()));
         Ok(Self {
             state: Exclusive::new(state),
             producer: AtomicU64::new(NOBODY),
@@ -154,6 +164,7 @@ impl<V: View> Engine<V> {
             sensor,
             spec,
             made: later.then_some(made),
+            makes_frames,
             born: Instant::now(),
         })
     }
@@ -187,9 +198,9 @@ impl<V: View> Engine<V> {
         frames * self.spec.bytes().unwrap_or(0)
     }
 
-    /// Whether readers make the frames, so that publishing one costs the same whatever its size.
-    pub fn publishes_recipes(&self) -> bool {
-        self.made.is_some()
+    /// Whether publishing may take as long as making a frame. Else it costs the same whatever a frame's size.
+    pub fn makes_frames(&self) -> bool {
+        self.makes_frames
     }
 
     /// The counters, all of one moment. Takes no lock.
@@ -398,8 +409,17 @@ impl<V: View> Engine<V> {
 impl<V: View> State<V> {
     /// A place for the next publication, and memory for its frame.
     fn claim(&mut self) -> Result<(Claim, Frame)> {
-        let (claim, left) = self.writer.claim().ok_or(Error::TooManyHeld(MOST_HELD))?;
-        match left.map_or_else(|| self.new_frame(), |left| left.frame.recycled()) {
+        let (claim, mut left) = self.writer.claim().ok_or(Error::TooManyHeld(MOST_HELD))?;
+        if let Some(was_wanted) = left.as_mut().and_then(|left| left.frame.was_wanted()) {
+            self.wanted = if was_wanted { self.wanted.saturating_add(1) } else { 0 };
+        }
+        let prepared = match self.accumulator.kernel_mut().publishes_recipes() {
+            Some(kernel) => kernel.prepare(),
+            None => Ok(()),
+        };
+        let frame =
+            prepared.and_then(|()| left.map_or_else(|| self.new_frame(), |left| left.frame.recycled()));
+        match frame {
             Ok(frame) => Ok((claim, frame)),
             Err(error) => {
                 self.writer.abandon(claim);
@@ -422,7 +442,16 @@ impl<V: View> State<V> {
         let kernel = self.accumulator.kernel_mut();
         if let Some(recipe) = frame.recipe_mut() {
             let prescribes = kernel.publishes_recipes().expect("the kernel made the recipe");
-            prescribes.prescribe(recipe, watermark)?;
+            // Without memory for the frame, its reader is to be told.
+            let is_made = prescribes.makes_at_once(recipe, self.wanted >= WANTED)
+                && match frame.make_now(|out| kernel.read(out, watermark)) {
+                    Err(Error::OutOfMemory { .. }) => false,
+                    made => made.map(|()| true)?,
+                };
+            if let (false, Some(recipe)) = (is_made, frame.recipe_mut()) {
+                let prescribes = kernel.publishes_recipes().expect("the kernel made the recipe");
+                prescribes.prescribe(recipe, watermark)?;
+            }
             kernel.close_window()?;
             return Ok(frame);
         }

@@ -31,6 +31,16 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+const CONFIGS: [Config; 7] = [
+    Config::EventCount,
+    Config::Polarity,
+    Config::TimeSurface,
+    Config::ExpDecay { decay: 0.9 },
+    Config::TimestampDecay { tau_us: 100.0 },
+    Config::StackedHistogram { bins: 3, bin_us: 100 },
+    Config::VoxelGrid { bins: 3, bin_us: 100 },
+];
+
 #[test]
 fn publishing_allocates_nothing_in_the_steady_state() {
     let sensor = SensorSize::new(64, 48).unwrap();
@@ -44,31 +54,32 @@ fn publishing_allocates_nothing_in_the_steady_state() {
             record
         })
         .collect();
-    for config in [
-        Config::EventCount,
-        Config::Polarity,
-        Config::TimeSurface,
-        Config::ExpDecay { decay: 0.9 },
-        Config::TimestampDecay { tau_us: 100.0 },
-        Config::StackedHistogram { bins: 3, bin_us: 100 },
-        Config::VoxelGrid { bins: 3, bin_us: 100 },
-    ] {
-        let options = Options { interval: Duration::ZERO, ..Options::default() };
-        let engine: Engine<()> = Engine::new(sensor, config.build(sensor).unwrap(), options).unwrap();
-        let pool = engine.publisher().pool();
-        let mut held: [_; 3] = std::array::from_fn(|_| None);
-        let mut round = |i: usize| {
-            let mut session = engine.session("ingest", Mutex::lock).unwrap();
-            let retired = session.ingest(Events::packed(&events)).unwrap();
-            drop(session);
-            assert!(retired.unwrap().reap(pool).is_none());
-            held[i % 3] = Some(pool.read().unwrap().lease(pool));
-        };
-        // Until lists of late events have been as long as they get.
-        (0..300).for_each(&mut round);
-        let before = ALLOCATIONS.load(Ordering::Relaxed);
-        (0..500).for_each(&mut round);
-        assert_eq!(ALLOCATIONS.load(Ordering::Relaxed) - before, 0, "{}", config.name());
-        assert!(engine.occupancy().slots <= 6);
+    // Many events, and so few that a publication of a surface is a list of them; frames wanted never, at times and always.
+    for (count, wanted) in [(5000, 0), (150, 0), (150, 3), (150, 1)] {
+        let events = &events[..13 * count];
+        for config in CONFIGS {
+            let options = Options { interval: Duration::ZERO, ..Options::default() };
+            let engine: Engine<()> = Engine::new(sensor, config.build(sensor).unwrap(), options).unwrap();
+            let pool = engine.publisher().pool();
+            let mut held: [_; 3] = std::array::from_fn(|_| None);
+            let mut round = |i: usize| {
+                let mut session = engine.session("ingest", Mutex::lock).unwrap();
+                let retired = session.ingest(Events::packed(events)).unwrap();
+                drop(session);
+                assert!(retired.unwrap().reap(pool).is_none());
+                let lease = pool.read().unwrap().lease(pool);
+                if wanted > 0 && i.is_multiple_of(wanted) {
+                    lease.frame.memory().unwrap();
+                }
+                held[i % 3] = Some(lease);
+            };
+            // Until lists of late events have been as long as they get.
+            (0..300).for_each(&mut round);
+            let before = ALLOCATIONS.load(Ordering::Relaxed);
+            (0..500).for_each(&mut round);
+            let made = ALLOCATIONS.load(Ordering::Relaxed) - before;
+            assert_eq!(made, 0, "{}: {count} events, {wanted}", config.name());
+            assert!(engine.occupancy().slots <= 6);
+        }
     }
 }

@@ -7,7 +7,8 @@
 
 use super::exp::Weights;
 use super::hot;
-use super::{Kernel, STATE};
+use super::log::{self, Log, Logged};
+use super::{Kernel, PublishesRecipes, STATE};
 use crate::error::Result;
 use crate::event::{BLOCK, Columns, Isa, Needs};
 use crate::geometry::SensorSize;
@@ -18,14 +19,21 @@ fn state(sensor: SensorSize) -> Result<Memory> {
     Memory::zeroed_for::<f64>(STATE, sensor.pixels().checked_add(hot::SLOTS))
 }
 
+/// The pixels' values as bits, without the slots.
+fn shown(stored: &Memory) -> &[u64] {
+    let stored = stored.as_slice();
+    &stored[..stored.len() - hot::SLOTS]
+}
+
 /// Adds `weight(i)` at the pixel of each event `i`.
 #[inline(always)]
-fn add(stored: &mut Memory, pixels: &[u32], weight: impl Fn(usize) -> f64) {
+fn add(stored: &mut Memory, log: &mut Log<Scaled>, pixels: &[u32], weight: impl Fn(usize) -> f64) {
     let sums = stored.as_mut_slice::<f64>();
     let Some(hot) = hot::pixel(pixels) else {
         for (i, &pixel) in pixels.iter().enumerate() {
             sums[pixel as usize] += weight(i);
         }
+        log.add(pixels, |i| weight(i).to_bits(), None);
         return;
     };
     hot::prefetch(sums, pixels);
@@ -34,18 +42,39 @@ fn add(stored: &mut Memory, pixels: &[u32], weight: impl Fn(usize) -> f64) {
         sums[hot::place(hot, slots, i, pixel)] += weight(i);
     }
     let (sums, slots) = sums.split_at_mut(slots);
-    sums[hot as usize] += slots.iter_mut().map(std::mem::take).sum::<f64>();
+    let at_hot = slots.iter_mut().map(std::mem::take).sum::<f64>();
+    sums[hot as usize] += at_hot;
+    log.add(pixels, |i| weight(i).to_bits(), Some((hot, at_hot.to_bits())));
 }
 
-fn rescale(stored: &mut Memory, factor: f64) {
+fn rescale(stored: &mut Memory, log: &mut Log<Scaled>, factor: f64) {
+    log.forget();
     for value in stored.as_mut_slice::<f64>() {
         *value *= factor;
     }
 }
 
-fn read_scaled(stored: &Memory, out: &mut [u8], factor: f64) {
-    for (out, &value) in bytemuck::cast_slice_mut::<_, f32>(out).iter_mut().zip(stored.as_slice::<f64>()) {
+fn read_scaled(stored: &[f64], out: &mut [u8], factor: f64) {
+    for (out, &value) in bytemuck::cast_slice_mut::<_, f32>(out).iter_mut().zip(stored) {
         *out = (value * factor) as f32;
+    }
+}
+
+/// What is stored, times this.
+#[derive(Clone, Copy)]
+pub struct Scaled(f64);
+
+impl log::Kind for Scaled {
+    /// The frame has half the bytes of the state.
+    const PAYS: usize = 8;
+
+    #[inline(always)]
+    fn apply(sum: u64, weight: u64) -> u64 {
+        (f64::from_bits(sum) + f64::from_bits(weight)).to_bits()
+    }
+
+    fn show(self, stored: &[u64], out: &mut [u8]) {
+        read_scaled(bytemuck::cast_slice(stored), out, self.0);
     }
 }
 
@@ -56,6 +85,7 @@ pub struct ExpDecay {
     spec: Spec,
     decay: f64,
     stored: Memory,
+    log: Log<Scaled>,
     scale: f64,
 }
 
@@ -65,7 +95,7 @@ const SMALLEST_SCALE: f64 = 1e-100;
 
 impl ExpDecay {
     pub fn new(spec: Spec, sensor: SensorSize, decay: f64) -> Result<Self> {
-        Ok(Self { spec, decay, stored: state(sensor)?, scale: 1.0 })
+        Ok(Self { spec, decay, stored: state(sensor)?, log: Log::new(sensor.pixels()), scale: 1.0 })
     }
 }
 
@@ -77,7 +107,7 @@ impl Kernel for ExpDecay {
     fn begin_call(&mut self) -> Result<()> {
         self.scale *= self.decay;
         if self.scale < SMALLEST_SCALE {
-            rescale(&mut self.stored, self.scale);
+            rescale(&mut self.stored, &mut self.log, self.scale);
             self.scale = 1.0;
         }
         Ok(())
@@ -89,19 +119,36 @@ impl Kernel for ExpDecay {
 
     fn accumulate(&mut self, Columns { pixel: pixels, .. }: Columns<'_>, _latest: u64) -> Result<()> {
         let one = 1.0 / self.scale;
-        add(&mut self.stored, pixels, |_| one);
+        add(&mut self.stored, &mut self.log, pixels, |_| one);
         Ok(())
     }
 
     fn read(&self, out: &mut [u8], _watermark: Option<u64>) -> Result<()> {
-        read_scaled(&self.stored, out, self.scale);
+        read_scaled(self.stored.as_slice(), out, self.scale);
         Ok(())
+    }
+
+    fn publishes_recipes(&mut self) -> Option<&mut dyn PublishesRecipes> {
+        Some(self)
     }
 
     fn reset(&mut self) -> Result<()> {
         self.stored.clear();
+        self.log.forget();
         self.scale = 1.0;
         Ok(())
+    }
+}
+
+impl Logged for ExpDecay {
+    type Kind = Scaled;
+
+    fn log(&self) -> &Log<Scaled> {
+        &self.log
+    }
+
+    fn parts(&mut self, _watermark: Option<u64>) -> (&mut Log<Scaled>, Scaled, &[u64]) {
+        (&mut self.log, Scaled(self.scale), shown(&self.stored))
     }
 }
 
@@ -115,6 +162,7 @@ pub struct TimestampDecay {
     tau_us: f64,
     weights: Weights,
     stored: Memory,
+    log: Log<Scaled>,
     reference: Option<u64>,
 }
 
@@ -126,7 +174,8 @@ const FARTHEST: f64 = 300.0;
 impl TimestampDecay {
     pub fn new(spec: Spec, sensor: SensorSize, tau_us: f64) -> Result<Self> {
         let weights = Weights::new(Isa::chosen().unwrap_or(Isa::Scalar));
-        Ok(Self { spec, tau_us, weights, stored: state(sensor)?, reference: None })
+        let (stored, log) = (state(sensor)?, Log::new(sensor.pixels()));
+        Ok(Self { spec, tau_us, weights, stored, log, reference: None })
     }
 }
 
@@ -135,6 +184,16 @@ impl TimestampDecay {
 fn exp_between(from: u64, to: u64, tau_us: f64) -> f64 {
     let distance = to.abs_diff(from) as f64 / tau_us;
     (if to < from { -distance } else { distance }).exp()
+}
+
+impl TimestampDecay {
+    /// What the stored sums are multiplied by at `watermark`.
+    fn factor(&self, watermark: Option<u64>) -> f64 {
+        self.reference.zip(watermark).map_or(0.0, |(reference, watermark)| {
+            // Nothing is asked of a time before the events; this keeps it from running out of exponent.
+            exp_between(watermark.max(reference), reference, self.tau_us)
+        })
+    }
 }
 
 impl Kernel for TimestampDecay {
@@ -151,7 +210,7 @@ impl Kernel for TimestampDecay {
             Some(r) if (latest.saturating_sub(r) as f64) <= FARTHEST * self.tau_us => r,
             Some(r) => {
                 let factor = exp_between(latest, r, self.tau_us);
-                rescale(&mut self.stored, factor);
+                rescale(&mut self.stored, &mut self.log, factor);
                 latest
             }
             None => latest,
@@ -164,25 +223,36 @@ impl Kernel for TimestampDecay {
         // The inverse of the smallest time constants is infinite, which times 0 would be no number.
         let per_us = self.tau_us.recip().min(f64::MAX);
         self.weights.fill(&mut weights, times, reference, per_us);
-        add(&mut self.stored, pixels, |i| weights[i % BLOCK]);
+        add(&mut self.stored, &mut self.log, pixels, |i| weights[i % BLOCK]);
         Ok(())
     }
 
     fn read(&self, out: &mut [u8], watermark: Option<u64>) -> Result<()> {
-        match (self.reference, watermark) {
-            (Some(reference), Some(watermark)) => {
-                // Nothing is asked of a time before the events; this keeps it from running out of exponent.
-                let watermark = watermark.max(reference);
-                read_scaled(&self.stored, out, exp_between(watermark, reference, self.tau_us));
-            }
-            _ => out.fill(0),
-        }
+        read_scaled(self.stored.as_slice(), out, self.factor(watermark));
         Ok(())
+    }
+
+    fn publishes_recipes(&mut self) -> Option<&mut dyn PublishesRecipes> {
+        Some(self)
     }
 
     fn reset(&mut self) -> Result<()> {
         self.stored.clear();
+        self.log.forget();
         self.reference = None;
         Ok(())
+    }
+}
+
+impl Logged for TimestampDecay {
+    type Kind = Scaled;
+
+    fn log(&self) -> &Log<Scaled> {
+        &self.log
+    }
+
+    fn parts(&mut self, watermark: Option<u64>) -> (&mut Log<Scaled>, Scaled, &[u64]) {
+        let factor = self.factor(watermark);
+        (&mut self.log, Scaled(factor), shown(&self.stored))
     }
 }

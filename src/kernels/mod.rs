@@ -12,7 +12,8 @@ mod count;
 mod decay;
 mod exp;
 mod hot;
-mod recent;
+mod kept;
+mod log;
 mod surface;
 mod temporal;
 
@@ -81,9 +82,26 @@ pub trait PublishesRecipes {
     /// A recipe to be filled in.
     fn recipe(&self) -> Result<Box<dyn Recipe>>;
 
+    /// Gets the memory that the next `prescribe` may need, before a call changes anything.
+    fn prepare(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// Fills in a recipe of this kernel's, new or used before, with what is shown at `watermark`. What happens to the
     /// kernel later does not change what it makes. A failure leaves the recipe undefined and the kernel as it was.
     fn prescribe(&mut self, recipe: &mut dyn Recipe, watermark: Option<u64>) -> Result<()>;
+
+    /// Whether the next frame is better made at once, by `read`: as publishing its recipe would not be cheaper, or, where that
+    /// is so, as somebody wants it anyway (`is_wanted`). The recipe is then to be emptied.
+    fn makes_at_once(&mut self, recipe: &mut dyn Recipe, is_wanted: bool) -> bool {
+        let _ = (recipe, is_wanted);
+        false
+    }
+
+    /// Whether publishing may take as long as making a frame.
+    fn may_make_at_once(&self) -> bool {
+        false
+    }
 }
 
 /// How a kernel undoes what it was given of a call that is rejected after all.

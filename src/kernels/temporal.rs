@@ -20,6 +20,7 @@
 //! which is joined to the shared one by the next publication that shows them: in place if the earlier ones are gone, else
 //! to a copy. Lists and planes that come back are kept for use again.
 
+use super::kept::Kept;
 use super::{Kernel, PublishesRecipes, STATE};
 use crate::error::{Error, Result};
 use crate::event::Columns;
@@ -27,7 +28,6 @@ use crate::geometry::SensorSize;
 use crate::publish::{Recipe, Spec};
 use bytemuck::{Pod, Zeroable};
 use std::any::Any;
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// A list is at most this fraction of the sensor. Up to about here, adding it up costs a reader less
@@ -132,39 +132,6 @@ struct Bin<K: Kind> {
     /// What no list had room for, if `is_used`. Publications may refer to it.
     planes: Planes<K>,
     is_used: bool,
-}
-
-/// What came back from bins, to be used again.
-struct Kept<T> {
-    free: Vec<Arc<T>>,
-    /// What publications may still refer to, in the order in which it came.
-    lent: VecDeque<Arc<T>>,
-    most: usize,
-}
-
-impl<T> Kept<T> {
-    fn new(most: usize) -> Self {
-        Self { free: Vec::new(), lent: VecDeque::new(), most }
-    }
-
-    /// Something that nobody else refers to, with its old content.
-    fn take(&mut self) -> Option<Arc<T>> {
-        self.free.pop().or_else(|| {
-            let free = self.lent.iter_mut().position(|lent| Arc::get_mut(lent).is_some());
-            free.and_then(|place| self.lent.remove(place))
-        })
-    }
-
-    fn keep(&mut self, mut back: Arc<T>) {
-        if Arc::get_mut(&mut back).is_none() {
-            if self.lent.len() == self.most {
-                self.lent.pop_front();
-            }
-            self.lent.push_back(back);
-        } else if self.free.len() < self.most {
-            self.free.push(back);
-        }
-    }
 }
 
 /// What is kept of both.

@@ -179,7 +179,9 @@ fn configs() -> Vec<Config> {
         Config::Polarity,
         Config::TimeSurface,
         Config::ExpDecay { decay: 0.5 },
+        Config::ExpDecay { decay: 1e-60 },
         Config::TimestampDecay { tau_us: 10.0 },
+        Config::TimestampDecay { tau_us: 0.1 },
         Config::StackedHistogram { bins: 1, bin_us: 20 },
         Config::StackedHistogram { bins: 3, bin_us: 9 },
         Config::VoxelGrid { bins: 2, bin_us: 20 },
@@ -284,23 +286,58 @@ fn sums_beyond_32_bits_are_exact() {
 #[test]
 fn a_frame_that_nobody_looks_at_has_no_memory() {
     let sensor = SensorSize::new(64, 40).unwrap();
-    let config = Config::StackedHistogram { bins: 2, bin_us: 10 };
-    let options = Options { interval: Duration::ZERO, ..Options::default() };
-    let engine: Engine<()> = Engine::new(sensor, config.build(sensor).unwrap(), options).unwrap();
-    let ingest = |t: u64| {
-        let _ =
-            engine.session("a test", Mutex::lock).unwrap().ingest(Events::packed(&packed(&[(t, 1, 1, 1)])));
-    };
-    (0..100).for_each(ingest);
-    assert_eq!(engine.frame_bytes(), 0);
-    let pool = engine.publisher().pool();
-    for t in 100..200 {
-        ingest(t);
-        let visit = pool.read().unwrap();
-        let frame = visit.content().frame.memory().unwrap().as_slice::<u32>();
-        assert_eq!(frame.iter().sum::<u32>(), 20);
+    for config in configs() {
+        let options = Options { interval: Duration::ZERO, ..Options::default() };
+        let engine: Engine<()> = Engine::new(sensor, config.build(sensor).unwrap(), options).unwrap();
+        if matches!(config, Config::EventCount | Config::Polarity) {
+            continue;
+        }
+        let mut reference = Accumulator::new(sensor, config.build(sensor).unwrap());
+        let mut ingest = |t: u64| {
+            let bytes = packed(&[(t, 1, 1, 1)]);
+            let _ = engine.session("a test", Mutex::lock).unwrap().ingest(Events::packed(&bytes));
+            reference.accumulate(Events::packed(&bytes)).unwrap();
+            read::<u8>(&reference, reference.watermark())
+        };
+        (0..100).for_each(|t| drop(ingest(t)));
+        assert_eq!(engine.frame_bytes(), 0);
+        let pool = engine.publisher().pool();
+        for t in 100..200 {
+            let expected = ingest(t);
+            assert_eq!(pool.read().unwrap().content().frame.memory().unwrap().bytes(), expected);
+        }
+        assert!((1..=3).contains(&(engine.frame_bytes() / config.spec(sensor).bytes().unwrap())));
     }
-    assert!((1..=3).contains(&(engine.frame_bytes() / config.spec(sensor).bytes().unwrap())));
+}
+
+#[test]
+fn more_events_than_a_list_is_for_are_published_whole() {
+    // Calls around the sizes from which on no list is kept, and from which on it overflows; some at one pixel.
+    let sensor = SensorSize::new(64, 40).unwrap();
+    for config in configs() {
+        let options = Options { interval: Duration::ZERO, ..Options::default() };
+        let engine: Engine<()> = Engine::new(sensor, config.build(sensor).unwrap(), options).unwrap();
+        let mut reference = Accumulator::new(sensor, config.build(sensor).unwrap());
+        let sizes = [
+            159, 160, 161, 160, 1, 300, 319, 320, 321, 0, 10, 640, 641, 5, 5, 2560, 100, 320, 320, 320, 1, 1,
+        ];
+        for (i, size) in (0..60u64).zip(sizes.into_iter().cycle()) {
+            let event = |j: u64| {
+                let pixel =
+                    if i.is_multiple_of(3) && !j.is_multiple_of(4) { 7 } else { (j * 37 + i * 11) % 2560 };
+                (i * 3 + j % 5, (pixel % 64) as u16, (pixel / 64) as u16, (j % 2) as u8)
+            };
+            let bytes = packed(&(0..size).map(event).collect::<Vec<_>>());
+            let _ = engine.session("a test", Mutex::lock).unwrap().ingest(Events::packed(&bytes)).unwrap();
+            reference.accumulate(Events::packed(&bytes)).unwrap();
+            if i % 5 < 2 {
+                let expected = read::<u8>(&reference, reference.watermark());
+                let visit = engine.publisher().pool().read().unwrap();
+                assert_eq!(visit.content().frame.memory().unwrap().bytes(), expected, "{config:?} {i}");
+            }
+            reference.kernel_mut().close_window().unwrap();
+        }
+    }
 }
 
 fn ulps(a: f32, b: f32) -> u32 {

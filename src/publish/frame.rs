@@ -38,6 +38,8 @@ enum Inner {
 struct Later {
     recipe: Box<dyn Recipe>,
     made: Lazy<Memory>,
+    /// Somebody asked for it.
+    wanted: AtomicBool,
     bytes: Option<usize>,
     /// Whether it is to be guarded once it is made.
     guard: bool,
@@ -55,8 +57,8 @@ impl Frame {
     /// A frame of so many bytes to be made by `recipe`, once that was filled in. While it has memory it is counted in
     /// `count`.
     pub fn later(recipe: Box<dyn Recipe>, bytes: Option<usize>, count: &Arc<AtomicUsize>) -> Self {
-        let (made, count) = (Lazy::default(), Arc::clone(count));
-        Self(Inner::Later(Box::new(Later { recipe, made, bytes, guard: false, count })))
+        let (made, wanted, count) = (Lazy::default(), AtomicBool::new(false), Arc::clone(count));
+        Self(Inner::Later(Box::new(Later { recipe, made, wanted, bytes, guard: false, count })))
     }
 
     /// Whether `memory` has nothing to do.
@@ -72,7 +74,30 @@ impl Frame {
     pub fn memory(&self) -> error::Result<&Memory> {
         match &self.0 {
             Inner::Made { memory, .. } => Ok(memory),
-            Inner::Later(later) => later.memory(),
+            Inner::Later(later) => {
+                // Relaxed: as in `expose`.
+                later.wanted.store(true, Ordering::Relaxed);
+                later.memory(|recipe, memory| {
+                    recipe.make(memory.bytes_mut())?;
+                    if later.guard { memory.guard() } else { Ok(()) }
+                })
+            }
+        }
+    }
+
+    /// Makes a frame that was to be made later, by who has it for himself: `make` writes it over whatever it is given.
+    pub fn make_now(&mut self, make: impl FnOnce(&mut [u8]) -> error::Result<()>) -> error::Result<()> {
+        match &mut self.0 {
+            Inner::Made { memory, .. } => make(memory.bytes_mut()),
+            Inner::Later(later) => later.memory(|_, memory| make(memory.bytes_mut())).map(drop),
+        }
+    }
+
+    /// Whether somebody asked for it, if it was to be made later.
+    pub fn was_wanted(&mut self) -> Option<bool> {
+        match &mut self.0 {
+            Inner::Made { .. } => None,
+            Inner::Later(later) => Some(*later.wanted.get_mut()),
         }
     }
 
@@ -91,7 +116,7 @@ impl Frame {
             Inner::Made { memory, .. } => memory.guard(),
             Inner::Later(later) => {
                 later.guard = true;
-                Ok(())
+                later.made.get_mut().map_or(Ok(()), Memory::guard)
             }
         }
     }
@@ -102,6 +127,7 @@ impl Frame {
             Inner::Made { memory, exposed } => Ok(memory.recycled(exposed.into_inner())?.into()),
             Inner::Later(mut later) => {
                 later.made.unmake();
+                *later.wanted.get_mut() = false;
                 Ok(Self(Inner::Later(later)))
             }
         }
@@ -125,7 +151,11 @@ impl Frame {
 }
 
 impl Later {
-    fn memory(&self) -> error::Result<&Memory> {
+    /// The frame. If nobody has, `make` makes it, in memory of any content.
+    fn memory(
+        &self,
+        make: impl FnOnce(&dyn Recipe, &mut Memory) -> error::Result<()>,
+    ) -> error::Result<&Memory> {
         self.made.get_or_make(|spare| {
             let mut memory = match spare {
                 Some(memory) => memory.recycled(true)?,
@@ -135,9 +165,7 @@ impl Later {
                     memory
                 }
             };
-            let made = self.recipe.make(memory.bytes_mut());
-            let made = made.and_then(|()| if self.guard { memory.guard() } else { Ok(()) });
-            made.map(|()| memory).inspect_err(|_| self.forget())
+            make(&*self.recipe, &mut memory).map(|()| memory).inspect_err(|_| self.forget())
         })
     }
 
@@ -174,6 +202,11 @@ impl<T> Lazy<T> {
     /// The value, if it was made.
     pub fn get(&self) -> Option<&T> {
         self.made.get()
+    }
+
+    /// The value, if it was made, for who has it for itself.
+    pub fn get_mut(&mut self) -> Option<&mut T> {
+        self.made.get_mut()
     }
 
     /// The value. `make` is called if there is none, by one thread at a time, with the value of before; where it fails

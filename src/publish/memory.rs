@@ -55,8 +55,6 @@ enum Known {
     Zeros,
     /// Zeros but for the pixels touched, which have so many bytes each.
     Touched(usize),
-    /// What its kernel's publication of this number was.
-    Publication(u64),
 }
 
 /// Memory of a fixed size that only its owner can see: pages of their own, zeroed by the system when first touched.
@@ -170,19 +168,6 @@ impl Memory {
             touched.clear();
             touched
         })
-    }
-
-    /// Says that the content is what its kernel's publication of this number was.
-    pub fn set_publication(&mut self, number: u64) {
-        self.known = Known::Publication(number);
-    }
-
-    /// The number of the publication that the content is known to be.
-    pub fn publication(&self) -> Option<u64> {
-        match self.known {
-            Known::Publication(number) => Some(number),
-            _ => None,
-        }
     }
 }
 

@@ -107,6 +107,10 @@ mod imp {
             if self.made.load(Ordering::Acquire) { self.cell.get() } else { None }
         }
 
+        pub fn get_mut(&mut self) -> Option<&mut T> {
+            self.cell.get_mut()
+        }
+
         pub fn take(&mut self) -> Option<T> {
             self.made = AtomicBool::new(false);
             self.cell.take()

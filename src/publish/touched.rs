@@ -58,7 +58,8 @@ impl Touched {
     }
 
     /// At most how many pixels `for_each` goes to.
-    pub fn count(&self) -> usize {
+    #[cfg(test)]
+    fn count(&self) -> usize {
         if self.is_in_tiles {
             self.tiles.iter().filter(|&&tile| tile).count() * TILE
         } else {

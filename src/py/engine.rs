@@ -206,8 +206,8 @@ impl Engine {
         let types = py.import("frames2py._types")?;
         let class = |name: &str| -> PyResult<Py<PyAny>> { Ok(types.getattr(name)?.unbind()) };
         let core = Arc::new(Core::new(sensor, kernel, options)?);
-        let has_large_frames = !core.publishes_recipes()
-            && frame_type.spec.bytes().is_some_and(|bytes| bytes >= DETACH_FROM_BYTES);
+        let has_large_frames =
+            core.makes_frames() && frame_type.spec.bytes().is_some_and(|bytes| bytes >= DETACH_FROM_BYTES);
         let inner = Inner {
             core,
             frame_type,

@@ -78,7 +78,7 @@ def test_a_batch_of_a_recording(tmp_path: Path) -> None:
 def test_frames_that_readers_hold() -> None:
     printed = run(
         """
-        engine = Engine((1000, 1000), "time_surface", snapshot_interval_ms=0)
+        engine = Engine((1000, 1000), "polarity", snapshot_interval_ms=0)
         event = np.ones(1, EVENT_DTYPE)
         held = []
         leave(100)
@@ -95,6 +95,64 @@ def test_frames_that_readers_hold() -> None:
         held.clear()
         engine.ingest(event)
         print(engine.snapshot().meta.sequence == count + 1)
+        """
+    )
+    assert printed.splitlines()[-1] == "True"
+
+
+def test_frames_that_readers_make_and_hold() -> None:
+    # Each publication needs a copy of the surface, which those that are held refer to.
+    printed = run(
+        """
+        engine = Engine((1000, 1000), "time_surface", snapshot_interval_ms=0)
+        event = np.ones(1, EVENT_DTYPE)
+        held = []
+        leave(200)
+
+        def hold():
+            while True:
+                engine.reset()
+                assert engine.stats.events_ingested == 0
+                engine.ingest(event)
+                held.append(engine.snapshot())
+
+        expect(hold)
+        assert len(held) > 2
+        before = engine.stats.events_ingested
+        held.clear()
+        event["t"] = 5
+        engine.ingest(event)
+        print(engine.stats.events_ingested == before + 1, engine.snapshot().frame.sum() == 5)
+        """
+    )
+    assert printed.splitlines()[-1] == "True True"
+
+
+def test_frames_of_large_calls_that_readers_hold() -> None:
+    # What a call counted before is there for the next, whoever lacked the memory for a frame.
+    printed = run(
+        """
+        engine = Engine((1000, 1000), "time_surface", snapshot_interval_ms=0)
+        events = np.ones(200_000, EVENT_DTYPE)
+        held = []
+        leave(200)
+
+        def hold():
+            while True:
+                before = engine.stats.events_ingested
+                try:
+                    engine.ingest(events)
+                except MemoryError:
+                    assert engine.stats.events_ingested == before
+                    raise
+                held.append(engine.snapshot())
+
+        expect(hold)
+        assert len(held) > 2
+        held.clear()
+        events["t"] = 5
+        engine.ingest(events)
+        print(engine.snapshot().frame.sum() == 5)
         """
     )
     assert printed.splitlines()[-1] == "True"
