@@ -341,7 +341,7 @@ def test_no_thread_is_left_behind(write, write_broken):
         engine.play(write_broken()).join()
     until(lambda: threads() == 0)
     other = Engine((4, 3))
-    other.play(many, speed=1e-6)
+    other.play(many, speed=1e-6, loop=True)  # or else all may have been read already
     until(lambda: threads() == 2)
     del other
     gc.collect()
