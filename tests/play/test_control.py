@@ -19,6 +19,7 @@ import pytest
 
 import frames2py
 from frames2py import Engine, Playback
+from frames2py.adapters import evt
 
 EVENTS = [(1000 * i, i % 4, i // 4 % 3, 1) for i in range(100)]
 NEVER = [(0, 0, 0, 1), (10**9, 1, 0, 1)]  # the second event is a thousand seconds away
@@ -135,7 +136,7 @@ def test_a_loop_starts_the_kernel_over_and_keeps_counting(write):
     """A time surface shows the larger times of the round before unless it starts over."""
     path = write([(5, 0, 0, 1), (9, 1, 0, 1)])
     engine = Engine((4, 3), "time_surface", snapshot_interval_ms=0)
-    reader = frames2py.adapters.evt.open(path, batch_size=1)
+    reader = evt.open(path, batch_size=1)
     seen = set()
     with engine.play(reader, loop=True) as playback:
         last = 0
@@ -177,7 +178,7 @@ def test_a_pipe_is_played_as_it_comes_and_cannot_be_repeated(write, tmp_path):
 
     feeder = threading.Thread(target=feed)
     feeder.start()
-    reader = frames2py.adapters.evt.open(pipe)
+    reader = evt.open(pipe)
     with pytest.raises(ValueError, match="pipe"):
         engine.play(reader, loop=True)
     assert sum(map(len, reader)) == 100  # given back
