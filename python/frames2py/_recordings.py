@@ -72,16 +72,12 @@ def open(  # noqa: A001 - what it does to a recording
     opener = opener_of(path)
     if opener is not None:
         return opener(path, sensor_size=sensor_size, batch_size=batch_size, **options)
-    return open_native(
-        path,
-        family=None,
-        where="the file's head",
-        sensor_size=sensor_size,
-        batch_size=batch_size,
-        strict=options.pop("strict", False),
-        triggers=options.pop("triggers", False),
-        **options,
-    )
+    return _open_native(path, sensor_size=sensor_size, batch_size=batch_size, **options)
+
+
+def _open_native(path: PathArg, **options: Any) -> Reader:
+    """Open a recording of whichever natively decoded format."""
+    return open_native(path, family=None, where="the file's head", **options)
 
 
 def open_to_play(path: PathArg, *, sensor_size: tuple[int, int]) -> Reader:
@@ -95,7 +91,7 @@ def open_to_play(path: PathArg, *, sensor_size: tuple[int, int]) -> Reader:
         raise TypeError(
             "HDF5 and NumPy files cannot be played; iterate over frames2py.open() and ingest() its batches"
         )
-    return open(path, sensor_size=sensor_size)
+    return _open_native(path, sensor_size=sensor_size)
 
 
 def opener_of(path: PathArg) -> _Opener | None:

@@ -23,8 +23,8 @@ def open_native(
     family: str | None,
     where: str,
     sensor_size: object,
-    batch_size: object,
-    strict: bool,
+    batch_size: object = None,
+    strict: bool = False,
     triggers: bool = False,
     **options: Any,
 ) -> Reader:
