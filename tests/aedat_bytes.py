@@ -8,6 +8,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
+import pytest
+
 NONE, LZ4, LZ4_HIGH, ZSTD, ZSTD_HIGH = range(5)
 Event = tuple[int, int, int, int]
 
@@ -176,3 +178,24 @@ def aedat2(
 ) -> bytes:
     text = "".join(line + "\r\n" for line in ["#!AER-DAT2.0", *lines])
     return text.encode() + b"".join(struct.pack(">II", *pair) for pair in pairs)
+
+
+def read(adapter, path, data: bytes, **options):
+    """The events that an adapter finds, and the message of the ValueError that ended them."""
+    path.write_bytes(data)
+    events = []
+    try:
+        for batch in adapter.open(path, **options):
+            assert len(batch) > 0
+            events += batch.tolist()
+    except ValueError as error:
+        return events, str(error)
+    return events, None
+
+
+def opening(adapter, path, data: bytes, **options) -> str:
+    """The message of the ValueError that an adapter opens a file with."""
+    path.write_bytes(data)
+    with pytest.raises(ValueError) as error:
+        adapter.open(path, **options)
+    return str(error.value)

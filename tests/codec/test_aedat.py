@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from functools import partial
 
 import aedat_bytes as a
 import pytest
@@ -15,24 +16,8 @@ several = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 DAVIS = "# AEChip: eu.seebetter.ini.chips.davis.DAVIS240C"
 
 
-def read(path, data: bytes, **options):
-    """The events, and the message of the ValueError that ended them."""
-    path.write_bytes(data)
-    events = []
-    try:
-        for batch in aedat.open(path, **options):
-            assert len(batch) > 0
-            events += batch.tolist()
-    except ValueError as error:
-        return events, str(error)
-    return events, None
-
-
-def opening(path, data: bytes, **options) -> str:
-    path.write_bytes(data)
-    with pytest.raises(ValueError) as error:
-        aedat.open(path, **options)
-    return str(error.value)
+read = partial(a.read, aedat)
+opening = partial(a.opening, aedat)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import contextlib
 import os
 import struct
 import threading
+from functools import partial
 
 import aedat_bytes as a
 import numpy as np
@@ -21,24 +22,8 @@ COMPRESSIONS = [a.NONE, a.LZ4, a.LZ4_HIGH, a.ZSTD, a.ZSTD_HIGH]
 EVENTS = [(1589163147368868 + 7 * i, i % 346, i % 260, i % 2) for i in range(1000)]
 
 
-def read(path, data: bytes, **options):
-    """The events, and the message of the ValueError that ended them."""
-    path.write_bytes(data)
-    events = []
-    try:
-        for batch in aedat4.open(path, **options):
-            assert len(batch) > 0
-            events += batch.tolist()
-    except ValueError as error:
-        return events, str(error)
-    return events, None
-
-
-def opening(path, data: bytes, **options) -> str:
-    path.write_bytes(data)
-    with pytest.raises(ValueError) as error:
-        aedat4.open(path, **options)
-    return str(error.value)
+read = partial(a.read, aedat4)
+opening = partial(a.opening, aedat4)
 
 
 @pytest.fixture
