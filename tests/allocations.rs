@@ -73,8 +73,8 @@ fn publishing_allocates_nothing_in_the_steady_state() {
                 }
                 held[i % 3] = Some(lease);
             };
-            // Until lists of late events have been as long as they get.
-            (0..300).for_each(&mut round);
+            // Until lists of late events have been as long as they get, and all has been scaled anew once.
+            (0..3000).for_each(&mut round);
             let before = ALLOCATIONS.load(Ordering::Relaxed);
             (0..500).for_each(&mut round);
             let made = ALLOCATIONS.load(Ordering::Relaxed) - before;

@@ -10,29 +10,38 @@
 //! A bin is a list of what its events add (4 bytes an event for the histogram, 8 for the voxel grid), written from front
 //! to back. Planes of counters would be written to at random, and would have to be brought in, cleared and written back
 //! for every bin: on a large sensor that costs some ten times as much as the list, since a bin has fewer events than the
-//! sensor has pixels. Only when a list gets longer than half the number of pixels is it added up into planes, and goes
-//! on empty.
+//! sensor has pixels, and on a small one three times. Only when a list gets longer than four times the number of pixels, or
+//! cannot grow, is it added up into planes, and goes on empty.
 //!
 //! # What is published
 //!
 //! A completed bin is shared with what was published, by counted references: a publication is a list of bins, and its
 //! first reader adds them up (`publish/frame.rs`). Nobody changes what is shared. Late events go to a list of their own,
-//! which is joined to the shared one by the next publication that shows them: in place if the earlier ones are gone, else
-//! to a copy. Lists and planes that come back are kept for use again.
+//! which the next publication that shows them joins to the shared one if the earlier publications are gone, else to a second
+//! one, or a copy of that. Lists and planes that come back are kept for use again.
+//!
+//! A bin is shown by as many frames as there are bins. The second reader who adds up a long list keeps the sums for those who
+//! come after ([`Sums`]): they copy.
 
 use super::kept::Kept;
 use super::{Kernel, PublishesRecipes, STATE};
 use crate::error::{Error, Result};
 use crate::event::Columns;
 use crate::geometry::SensorSize;
-use crate::publish::{Recipe, Spec};
+use crate::publish::{Lazy, Memory, Recipe, Spec};
 use bytemuck::{Pod, Zeroable};
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A list is at most this fraction of the sensor. Up to about here, adding it up costs a reader less
-/// than planes would cost the producer.
+/// A list has room for this fraction of the sensor from the start.
 const PIXELS_PER_ENTRY: usize = 2;
+
+/// It grows up to so many entries for each pixel, then it is added up.
+const ENTRIES_PER_PIXEL: usize = 4;
+
+/// From this fraction of the sensor on, copying the sums of a list is cheaper than adding it up.
+const PIXELS_PER_SUMMED: usize = 4;
 
 /// Which bins a ring of slots holds.
 struct Ring {
@@ -75,18 +84,25 @@ pub trait Kind: Copy + Send + Sync + 'static {
     /// Adds entries up into the planes of their bin.
     fn add(self, planes: &mut [Self::Cell], entries: impl Iterator<Item = Self::Entry>);
 
+    /// Pixels of the sensor.
+    fn pixels(self) -> usize;
+
+    /// Adds up what a bin holds into two planes of zeros that can be copied from. Whether 32 bits were enough.
+    fn sum(self, content: &Content<'_, Self>, sums: &mut [u32]) -> bool;
+
     /// Writes a frame. `bin` is what the completed bins hold, from the first shown.
     fn make<'a>(self, out: &mut [u8], bin: impl Fn(usize) -> Content<'a, Self>) -> Result<()>;
 }
 
-/// What a bin holds: the sum of planes (if there are any) and lists.
+/// What a bin holds: the sum of planes (if there are any) and lists; or two planes of its sums, and then nothing else.
 pub struct Content<'a, K: Kind> {
     planes: Option<&'a [K::Cell]>,
-    lists: [&'a [K::Entry]; 2],
+    lists: [&'a [K::Entry]; 3],
+    sums: Option<&'a [u32]>,
 }
 
 impl<K: Kind> Content<'_, K> {
-    const EMPTY: Self = Self { planes: None, lists: [&[]; 2] };
+    const EMPTY: Self = Self { planes: None, lists: [&[]; 3], sums: None };
 
     fn entries(&self) -> impl Iterator<Item = K::Entry> {
         self.lists.into_iter().flatten().copied()
@@ -96,18 +112,68 @@ impl<K: Kind> Content<'_, K> {
 type List<K> = Arc<Vec<<K as Kind>::Entry>>;
 type Planes<K> = Arc<Box<[<K as Kind>::Cell]>>;
 
+fn entries<E>(list: &Option<Arc<Vec<E>>>) -> &[E] {
+    list.as_ref().map_or(&[], |list| list)
+}
+
 /// A bin as a publication has it.
 struct Part<K: Kind> {
     list: Option<List<K>>,
+    late: Option<List<K>>,
     planes: Option<Planes<K>>,
+    sums: Option<Arc<Sums>>,
 }
 
 impl<K: Kind> Part<K> {
-    const EMPTY: Self = Self { list: None, planes: None };
+    const EMPTY: Self = Self { list: None, late: None, planes: None, sums: None };
 
-    fn content(&self) -> Content<'_, K> {
+    fn content(&self, kind: K) -> Content<'_, K> {
+        let [list, late] = [&self.list, &self.late].map(entries);
         let planes = self.planes.as_ref().map(|planes| &planes[..]);
-        Content { planes, lists: [self.list.as_ref().map_or(&[], |list| &list[..]), &[]] }
+        let content = Content { planes, lists: [list, late, &[]], sums: None };
+        if planes.is_none() && list.len() + late.len() < kind.pixels() / PIXELS_PER_SUMMED {
+            return content;
+        }
+        match self.sums.as_ref().and_then(|sums| sums.of(kind, &content)) {
+            Some(sums) => Content { sums: Some(sums), ..Content::EMPTY },
+            None => content,
+        }
+    }
+}
+
+/// What a bin adds up to, where it is read more than once. Belongs to one state of the bin.
+#[derive(Default)]
+struct Sums {
+    /// How often it was asked for.
+    reads: AtomicU32,
+    /// Whether the state before was read more than once: then this one will be, too.
+    at_once: bool,
+    made: Lazy<Memory>,
+}
+
+impl Sums {
+    /// `None` for the first who asks if that may be the only one, and where there is no memory for them or 32 bits are not enough.
+    /// Those who come when they are being made wait.
+    fn of<K: Kind>(&self, kind: K, content: &Content<'_, K>) -> Option<&[u32]> {
+        // Relaxed: only costs or saves time.
+        if self.reads.fetch_add(1, Ordering::Relaxed) == 0 && !self.at_once {
+            return None;
+        }
+        let made = self.made.get_or_make(|spare| {
+            let cells = kind.pixels().checked_mul(2);
+            let memory = spare.map_or_else(|| Memory::zeroed_for::<u32>("sums", cells), Ok);
+            let mut memory = memory.map_err(drop)?;
+            memory.clear();
+            if kind.sum(content, memory.as_mut_slice()) { Ok(memory) } else { Err(()) }
+        });
+        made.ok().map(|memory| memory.as_slice())
+    }
+
+    /// Those of another state, in the same memory.
+    fn renew(&mut self) {
+        self.at_once = *self.reads.get_mut() > 1;
+        *self.reads.get_mut() = 0;
+        self.made.unmake();
     }
 }
 
@@ -119,7 +185,7 @@ struct Shown<K: Kind> {
 
 impl<K: Kind> Recipe for Shown<K> {
     fn make(&self, out: &mut [u8]) -> Result<()> {
-        self.kind.make(out, |j| self.parts[j].content())
+        self.kind.make(out, |j| self.parts[j].content(self.kind))
     }
 }
 
@@ -129,17 +195,24 @@ struct Bin<K: Kind> {
     own: Vec<K::Entry>,
     /// What some may refer to.
     shared: Option<List<K>>,
+    /// The same: what came when they did.
+    late: Option<List<K>>,
     /// What no list had room for, if `is_used`. Publications may refer to it.
     planes: Planes<K>,
     is_used: bool,
+    /// Those of its last publication, if nothing `has_changed` since.
+    sums: Arc<Sums>,
+    has_changed: bool,
 }
 
-/// What is kept of both.
+/// What is kept of each.
 struct Spare<K: Kind> {
-    /// Entries that a list has room for.
+    /// Entries that a list has room for from the start, and at most.
+    room: usize,
     most: usize,
     lists: Kept<Vec<K::Entry>>,
     planes: Kept<Box<[K::Cell]>>,
+    sums: Kept<Sums>,
 }
 
 /// Beyond as many as there are bins, lists and planes that are kept for use again. Publications that nobody holds still
@@ -149,7 +222,7 @@ const SPARE: usize = 16;
 impl<K: Kind> Spare<K> {
     /// An empty list that nobody else refers to.
     fn list(&mut self) -> Result<List<K>> {
-        let Some(mut list) = self.lists.take() else { return Ok(Arc::new(new_list(self.most)?)) };
+        let Some(mut list) = self.lists.take() else { return Ok(Arc::new(new_list(self.room)?)) };
         Arc::get_mut(&mut list).expect("referred to by nobody else").clear();
         Ok(list)
     }
@@ -181,11 +254,46 @@ fn new_planes<K: Kind>(cells: usize) -> Result<Planes<K>> {
         .map_err(|()| out_of_memory::<K::Cell>(cells))
 }
 
+/// Whether a list has room for so many more entries, or got it.
+fn has_room<T>(list: &mut Vec<T>, more: usize, most: usize) -> bool {
+    let needed = list.len() + more;
+    needed <= list.capacity()
+        || needed <= most
+            && list.try_reserve_exact(most.min(needed.max(2 * list.capacity())) - list.len()).is_ok()
+}
+
 /// A list with room for so many. What is never written to takes no memory.
 fn new_list<T>(most: usize) -> Result<Vec<T>> {
     let mut list = Vec::new();
     list.try_reserve_exact(most).map_err(|_| out_of_memory::<T>(most))?;
     Ok(list)
+}
+
+/// Moves what is in `own` to a list that is shared: to a copy of it where somebody refers to it. Whether there was room.
+fn join<K: Kind>(to: &mut Option<List<K>>, own: &mut Vec<K::Entry>, spare: &mut Spare<K>) -> Result<bool> {
+    let Some(shared) = to else {
+        let mut list = spare.list()?;
+        std::mem::swap(Arc::get_mut(&mut list).expect("referred to by nobody else"), own);
+        *to = Some(list);
+        return Ok(true);
+    };
+    if let Some(shared) = Arc::get_mut(shared) {
+        let has_room = has_room(shared, own.len(), spare.most);
+        if has_room {
+            shared.append(own);
+        }
+        return Ok(has_room);
+    }
+    let mut copy = spare.list()?;
+    let entries = Arc::get_mut(&mut copy).expect("referred to by nobody else");
+    let has_room = has_room(entries, shared.len() + own.len(), spare.most);
+    if has_room {
+        entries.extend_from_slice(shared);
+        entries.append(own);
+        std::mem::swap(shared, &mut copy);
+    }
+    spare.lists.keep(copy);
+    Ok(has_room)
 }
 
 impl<K: Kind> Bin<K> {
@@ -195,10 +303,11 @@ impl<K: Kind> Bin<K> {
         let count = events.t.len();
         let entries = events.t.iter().zip(events.pixel).zip(events.p);
         let entries = entries.map(|((&t, &pixel), &p)| kind.entry(pixel, t - start, p != 0));
-        if self.own.len() + count > spare.most {
+        self.has_changed = true;
+        if !has_room(&mut self.own, count, spare.most) {
             self.add_up(kind, spare)?;
         }
-        if count > spare.most {
+        if count > self.own.capacity() {
             kind.add(self.planes_mut(spare)?, entries);
         } else {
             self.own.extend(entries);
@@ -231,38 +340,31 @@ impl<K: Kind> Bin<K> {
 
     /// Itself for a publication. All of it can be referred to from here on.
     fn show(&mut self, kind: K, spare: &mut Spare<K>) -> Result<()> {
+        if self.has_changed {
+            if Arc::get_mut(&mut self.sums).is_none() {
+                let other = spare.sums.take().unwrap_or_default();
+                spare.sums.keep(std::mem::replace(&mut self.sums, other));
+            }
+            Arc::get_mut(&mut self.sums).expect("referred to by nobody else").renew();
+            self.has_changed = false;
+        }
         if self.own.is_empty() {
             return Ok(());
         }
-        let Some(shared) = &mut self.shared else {
-            let mut list = spare.list()?;
-            std::mem::swap(Arc::get_mut(&mut list).expect("referred to by nobody else"), &mut self.own);
-            self.shared = Some(list);
-            return Ok(());
-        };
-        if shared.len() + self.own.len() > spare.most {
-            return self.add_up(kind, spare);
-        }
-        if let Some(shared) = Arc::get_mut(shared) {
-            shared.append(&mut self.own);
-        } else {
-            let mut copy = spare.list()?;
-            let entries = Arc::get_mut(&mut copy).expect("referred to by nobody else");
-            entries.extend_from_slice(shared);
-            entries.append(&mut self.own);
-            spare.lists.keep(std::mem::replace(shared, copy));
-        }
-        Ok(())
+        let is_referred_to = self.shared.as_mut().is_some_and(|shared| Arc::get_mut(shared).is_none());
+        let to = if is_referred_to { &mut self.late } else { &mut self.shared };
+        if join(to, &mut self.own, spare)? { Ok(()) } else { self.add_up(kind, spare) }
     }
 
     fn content(&self) -> Content<'_, K> {
         let planes = self.is_used.then(|| &self.planes[..]);
-        Content { planes, lists: [self.shared.as_ref().map_or(&[], |list| &list[..]), &self.own] }
+        Content { planes, lists: [entries(&self.shared), entries(&self.late), &self.own], sums: None }
     }
 
     fn clear(&mut self, spare: &mut Spare<K>) -> Result<()> {
         self.own.clear();
-        if let Some(list) = self.shared.take() {
+        self.has_changed = true;
+        for list in [self.shared.take(), self.late.take()].into_iter().flatten() {
             spare.lists.keep(list);
         }
         if self.is_used {
@@ -305,18 +407,23 @@ impl<K: Kind> Temporal<K> {
         let (Some(slots), Some(cells), Some(_)) = (slots, cells, all) else {
             return Err(Error::OutOfMemory { what: STATE, bytes: None });
         };
-        let most = pixels / PIXELS_PER_ENTRY;
+        let (room, most) = (pixels / PIXELS_PER_ENTRY, pixels.saturating_mul(ENTRIES_PER_PIXEL));
         let mut bins = new_list(slots)?;
-        let mut spare = Spare { most, lists: Kept::new(slots + SPARE), planes: Kept::new(slots + SPARE) };
+        let keep = slots + SPARE;
+        let (lists, planes, sums) = (Kept::new(keep), Kept::new(keep), Kept::new(keep));
+        let mut spare = Spare { room, most, lists, planes, sums };
         for _ in 0..slots {
             bins.push(Bin {
-                own: new_list(most)?,
+                own: new_list(room)?,
                 shared: None,
+                late: None,
                 planes: new_planes::<K>(cells)?,
                 is_used: false,
+                sums: Arc::default(),
+                has_changed: false,
             });
             // One for itself, one to be shared: a call has all that it can need.
-            spare.lists.keep(Arc::new(new_list(most)?));
+            spare.lists.keep(Arc::new(new_list(room)?));
         }
         let ring = Ring { slots: slots as u64, bin_us, newest: None };
         Ok(Self { spec, kind, shown, ring, bins, spare })
@@ -407,7 +514,9 @@ impl<K: Kind> PublishesRecipes for Temporal<K> {
             let bin = &mut self.bins[slot];
             bin.show(self.kind, &mut self.spare)?;
             part.list.clone_from(&bin.shared);
+            part.late.clone_from(&bin.late);
             part.planes = bin.is_used.then(|| Arc::clone(&bin.planes));
+            part.sums = Some(Arc::clone(&bin.sums));
         }
         Ok(())
     }
@@ -447,6 +556,18 @@ impl Kind for Histogram {
         }
     }
 
+    fn pixels(self) -> usize {
+        self.pixels
+    }
+
+    fn sum(self, content: &Content<'_, Self>, sums: &mut [u32]) -> bool {
+        if let Some(planes) = content.planes {
+            sums.copy_from_slice(planes);
+        }
+        self.add(sums, content.entries());
+        true
+    }
+
     fn make<'a>(self, out: &mut [u8], bin: impl Fn(usize) -> Content<'a, Self>) -> Result<()> {
         let Self { pixels, bins } = self;
         let out = bytemuck::cast_slice_mut::<_, u32>(out);
@@ -454,7 +575,7 @@ impl Kind for Histogram {
             let bin = bin(j);
             let (off, on) = out[j * pixels..].split_at_mut(bins * pixels);
             let (off, on) = (&mut off[..pixels], &mut on[..pixels]);
-            if let Some(planes) = bin.planes {
+            if let Some(planes) = bin.sums.or(bin.planes) {
                 off.copy_from_slice(&planes[..pixels]);
                 on.copy_from_slice(&planes[pixels..]);
             } else {
@@ -522,6 +643,10 @@ impl Voxel {
             for (sum, shares) in sums.iter_mut().zip(bin.planes.unwrap_or(&[])) {
                 *sum = sum.wrapping_add(shares[share]);
             }
+            let (start, kept) = (share * self.pixels, bin.sums.unwrap_or(&[]));
+            for (sum, &kept) in sums.iter_mut().zip(kept.get(start..).unwrap_or(&[])) {
+                *sum = sum.wrapping_add(i64::from(kept as i32));
+            }
             for entry in bin.entries() {
                 let sum = &mut sums[entry.0 as usize];
                 *sum = sum.wrapping_add(i64::from(self.shares(entry)[share]));
@@ -572,6 +697,24 @@ impl Kind for Voxel {
         }
     }
 
+    fn pixels(self) -> usize {
+        self.pixels
+    }
+
+    /// The shares of the knot at the bin's start, then those of the one at its end.
+    fn sum(self, content: &Content<'_, Self>, sums: &mut [u32]) -> bool {
+        let (starts, ends) = bytemuck::cast_slice_mut::<_, i32>(sums).split_at_mut(self.pixels);
+        let mut fits = begin(starts, &Content::EMPTY, content) & begin(ends, content, &Content::EMPTY);
+        for entry in content.entries() {
+            let [start, end] = self.shares(entry);
+            let (sum, lost) = starts[entry.0 as usize].overflowing_add(start);
+            (starts[entry.0 as usize], fits) = (sum, fits & !lost);
+            let (sum, lost) = ends[entry.0 as usize].overflowing_add(end);
+            (ends[entry.0 as usize], fits) = (sum, fits & !lost);
+        }
+        fits
+    }
+
     /// Adds up in the frame itself, in 32 bits, and notices if these were not enough.
     fn make<'a>(self, out: &mut [u8], bin: impl Fn(usize) -> Content<'a, Self>) -> Result<()> {
         let mut knots = bytemuck::cast_slice_mut::<_, i32>(out).chunks_exact_mut(self.pixels);
@@ -612,18 +755,30 @@ impl Kind for Voxel {
 
 /// Fills a knot with what the planes of its two bins have for it. Whether that fits.
 fn begin(knot: &mut [i32], before: &Content<'_, Voxel>, after: &Content<'_, Voxel>) -> bool {
+    // Which of the two shares, and where it is.
+    let sides = [(before, 1), (after, 0)];
+    let sums = sides.map(|(bin, share)| {
+        bin.sums.map(|sums| &bytemuck::cast_slice::<_, i32>(sums)[share * knot.len()..][..knot.len()])
+    });
     let mut fits = true;
-    let mut put = |knot: &mut i32, sum: i64| {
-        *knot = sum as i32;
-        fits &= i64::from(*knot) == sum;
-    };
-    match (before.planes, after.planes) {
-        (None, None) => knot.fill(0),
-        (Some(before), None) => knot.iter_mut().zip(before).for_each(|(knot, before)| put(knot, before[1])),
-        (None, Some(after)) => knot.iter_mut().zip(after).for_each(|(knot, after)| put(knot, after[0])),
-        (Some(before), Some(after)) => {
-            let both = before.iter().zip(after);
-            knot.iter_mut().zip(both).for_each(|(knot, (b, a))| put(knot, b[1].wrapping_add(a[0])));
+    match sums {
+        [Some(before), Some(after)] => {
+            // Both signs alike and another one of the sum: it did not fit.
+            let mut lost = 0;
+            for ((knot, b), a) in knot.iter_mut().zip(before).zip(after) {
+                *knot = b.wrapping_add(*a);
+                lost |= (*knot ^ b) & (*knot ^ a);
+            }
+            return lost >= 0;
+        }
+        [Some(sums), None] | [None, Some(sums)] => knot.copy_from_slice(sums),
+        [None, None] => knot.fill(0),
+    }
+    for (bin, share) in sides {
+        for (knot, cell) in knot.iter_mut().zip(bin.planes.unwrap_or(&[])) {
+            let sum = i64::from(*knot).wrapping_add(cell[share]);
+            *knot = sum as i32;
+            fits &= i64::from(*knot) == sum;
         }
     }
     fits

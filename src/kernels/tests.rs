@@ -284,6 +284,72 @@ fn sums_beyond_32_bits_are_exact() {
 }
 
 #[test]
+fn kept_sums_that_fit_into_32_bits_make_knots_that_do_not() {
+    // 7 events of almost 2^28 at the end of a bin, 7 at the start of the next.
+    let (bin_us, sensor) = ((1 << 28) - 1, SensorSize::new(2, 2).unwrap());
+    let config = Config::VoxelGrid { bins: 3, bin_us };
+    for p in [0, 1] {
+        let options = Options { interval: Duration::ZERO, ..Options::default() };
+        let engine: Engine<()> = Engine::new(sensor, config.build(sensor).unwrap(), options).unwrap();
+        let ingest = |call: &[Event]| {
+            let _ = engine.session("a test", Mutex::lock).unwrap().ingest(Events::packed(&packed(call)));
+        };
+        ingest(&[[(bin_us - 1, 1, 0, p); 7], [(bin_us, 1, 0, p); 7]].concat());
+        for i in 0..5 {
+            ingest(&[(2 * bin_us + i, 0, 0, 1)]);
+            let visit = engine.publisher().pool().read().unwrap();
+            let frame: &[f32] = bytemuck::cast_slice(visit.content().frame.memory().unwrap().bytes());
+            let sign = if p == 1 { 1.0 } else { -1.0 };
+            let value = |n: u64| sign * (n as f64 / bin_us as f64) as f32;
+            let knots: Vec<f32> = frame.chunks(4).map(|knot| knot[1]).collect();
+            assert_eq!(knots, [value(7), value(14 * bin_us - 7), 0.0]);
+        }
+    }
+}
+
+#[test]
+fn bins_that_are_read_again_and_again_stay_what_they_are() {
+    // So many events in a bin that its sums are kept; late ones change them; more than a list is for go to planes; at last sums of
+    // more than 32 bits.
+    let sensor = SensorSize::new(16, 8).unwrap();
+    let bin_us = (1 << 28) - 1;
+    for (config, bin_us) in [
+        (Config::StackedHistogram { bins: 4, bin_us: 100 }, 100),
+        (Config::VoxelGrid { bins: 5, bin_us: 100 }, 100),
+        (Config::VoxelGrid { bins: 5, bin_us }, bin_us),
+    ] {
+        let options = Options { interval: Duration::ZERO, ..Options::default() };
+        let engine: Engine<()> = Engine::new(sensor, config.build(sensor).unwrap(), options).unwrap();
+        let mut reference = Accumulator::new(sensor, config.build(sensor).unwrap());
+        let mut held = std::collections::VecDeque::new();
+        for i in 0..160_u64 {
+            let size = [20, 40, 300, 5, 700, 0][(i / 8 % 6) as usize];
+            let event = |j: u64| {
+                let late = if j % 7 == 3 && i % 3 == 0 { 3 * bin_us / 2 } else { 0 };
+                let t = (i * bin_us / 4 + j * bin_us / 3000 + 2 * bin_us).saturating_sub(late);
+                // One pixel gets most of a sign.
+                let (x, y) = if j.is_multiple_of(2) { (3, 3) } else { (j % 16, j / 16 % 8) };
+                (t, x as u16, y as u16, u8::from(!j.is_multiple_of(5)))
+            };
+            let bytes = packed(&(0..size).map(event).collect::<Vec<_>>());
+            let _ = engine.session("a test", Mutex::lock).unwrap().ingest(Events::packed(&bytes)).unwrap();
+            reference.accumulate(Events::packed(&bytes)).unwrap();
+            let expected = read::<u8>(&reference, reference.watermark());
+            let lease = engine.publisher().pool().read().unwrap().lease(engine.publisher().pool());
+            if i % 5 != 4 {
+                assert_eq!(lease.frame.memory().unwrap().bytes(), expected, "{config:?} {i}");
+            }
+            // Some are read when their bins have long changed.
+            held.push_back((lease, expected));
+            if held.len() > (i % 6) as usize {
+                let (lease, expected) = held.pop_front().unwrap();
+                assert_eq!(lease.frame.memory().unwrap().bytes(), expected, "{config:?} {i}, late");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_frame_that_nobody_looks_at_has_no_memory() {
     let sensor = SensorSize::new(64, 40).unwrap();
     for config in configs() {
