@@ -17,7 +17,7 @@ mod log;
 mod surface;
 mod temporal;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::event::{Columns, Events, Found, Needs};
 use crate::geometry::SensorSize;
 use crate::publish::{Element, Memory, Recipe, Spec};
@@ -203,6 +203,17 @@ impl Config {
 
 /// What state memory is called in an error.
 const STATE: &str = "kernel state";
+
+fn out_of_memory<T>(elements: usize) -> Error {
+    Error::OutOfMemory { what: STATE, bytes: elements.checked_mul(size_of::<T>()) }
+}
+
+/// A list with room for so many. What is never written to takes no memory.
+fn new_list<T>(most: usize) -> Result<Vec<T>> {
+    let mut list = Vec::new();
+    list.try_reserve_exact(most).map_err(|_| out_of_memory::<T>(most))?;
+    Ok(list)
+}
 
 #[cfg(test)]
 mod tests;

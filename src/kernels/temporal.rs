@@ -24,7 +24,7 @@
 //! come after ([`Sums`]): they copy.
 
 use super::kept::Kept;
-use super::{Kernel, PublishesRecipes, STATE};
+use super::{Kernel, PublishesRecipes, STATE, new_list, out_of_memory};
 use crate::error::{Error, Result};
 use crate::event::Columns;
 use crate::geometry::SensorSize;
@@ -243,10 +243,6 @@ impl<K: Kind> Spare<K> {
     }
 }
 
-fn out_of_memory<T>(elements: usize) -> Error {
-    Error::OutOfMemory { what: STATE, bytes: elements.checked_mul(size_of::<T>()) }
-}
-
 fn new_planes<K: Kind>(cells: usize) -> Result<Planes<K>> {
     // Zeros as the system has them: what is never written to takes no memory.
     bytemuck::allocation::try_zeroed_slice_box(cells)
@@ -260,13 +256,6 @@ fn has_room<T>(list: &mut Vec<T>, more: usize, most: usize) -> bool {
     needed <= list.capacity()
         || needed <= most
             && list.try_reserve_exact(most.min(needed.max(2 * list.capacity())) - list.len()).is_ok()
-}
-
-/// A list with room for so many. What is never written to takes no memory.
-fn new_list<T>(most: usize) -> Result<Vec<T>> {
-    let mut list = Vec::new();
-    list.try_reserve_exact(most).map_err(|_| out_of_memory::<T>(most))?;
-    Ok(list)
 }
 
 /// Moves what is in `own` to a list that is shared: to a copy of it where somebody refers to it. Whether there was room.

@@ -1,6 +1,5 @@
 //! Frame memory: page-aligned, and zeroed when new.
 
-use super::touched::Touched;
 use crate::error::{Error, Result};
 use bytemuck::Pod;
 use memmap2::MmapMut;
@@ -48,22 +47,12 @@ impl Spec {
     }
 }
 
-/// What is known of the content of memory.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Known {
-    Nothing,
-    Zeros,
-    /// Zeros but for the pixels touched, which have so many bytes each.
-    Touched(usize),
-}
-
 /// Memory of a fixed size that only its owner can see: pages of their own, zeroed by the system when first touched.
 pub struct Memory {
     map: MmapMut,
     len: usize,
-    known: Known,
-    /// The pixels that `known` may speak of. Kept with the memory when it does not, so as not to be made again.
-    touched: Option<Touched>,
+    /// Known to be zeros.
+    is_clear: bool,
     /// Every write faults, whoever does it.
     guarded: bool,
 }
@@ -75,7 +64,7 @@ impl Memory {
         let len = len.ok_or_else(out_of_memory)?;
         // An empty mapping does not exist; one byte costs the same page.
         let map = MmapMut::map_anon(len.max(1)).map_err(|_| out_of_memory())?;
-        Ok(Self { map, len, known: Known::Zeros, touched: None, guarded: false })
+        Ok(Self { map, len, is_clear: true, guarded: false })
     }
 
     /// Memory for `count` zeroed elements.
@@ -91,7 +80,7 @@ impl Memory {
     /// The bytes, to write to. Not for guarded memory.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         assert!(!self.guarded, "guarded memory is not written to");
-        self.known = Known::Nothing;
+        self.is_clear = false;
         &mut self.map[..self.len]
     }
 
@@ -120,7 +109,7 @@ impl Memory {
             self.guarded = false;
         }
         if was_exposed {
-            self.known = Known::Nothing;
+            self.is_clear = false;
         }
         Ok(self)
     }
@@ -133,50 +122,13 @@ impl Memory {
             .map_err(|error| Error::Guard(std::io::Error::other(error)))
     }
 
-    /// Makes all bytes 0, writing only to those that are not known to be.
+    /// Makes all bytes 0, if they are not known to be.
     pub fn clear(&mut self) {
-        match (self.known, self.touched.take()) {
-            (Known::Zeros, touched) => self.touched = touched,
-            (Known::Touched(bytes), Some(touched)) => {
-                match bytes {
-                    4 => zero::<u32>(self.as_mut_slice(), &touched),
-                    8 => zero::<u64>(self.as_mut_slice(), &touched),
-                    _ => self.bytes_mut().fill(0),
-                }
-                self.touched = Some(touched);
-            }
-            (_, touched) => {
-                self.bytes_mut().fill(0);
-                self.touched = touched;
-            }
+        if !self.is_clear {
+            self.bytes_mut().fill(0);
+            self.is_clear = true;
         }
-        self.known = Known::Zeros;
     }
-
-    /// Says that the bytes are 0 but for these pixels, of `bytes` bytes each.
-    pub fn set_touched(&mut self, touched: Touched, bytes: usize) {
-        self.known = Known::Touched(bytes);
-        self.touched = Some(touched);
-    }
-
-    /// The memory of an earlier `set_touched`, emptied.
-    pub fn take_touched(&mut self) -> Option<Touched> {
-        if let Known::Touched(_) = self.known {
-            self.known = Known::Nothing;
-        }
-        self.touched.take().map(|mut touched| {
-            touched.clear();
-            touched
-        })
-    }
-}
-
-fn zero<T: Pod>(pixels: &mut [T], touched: &Touched) {
-    let pixels = std::cell::Cell::from_mut(pixels).as_slice_of_cells();
-    touched.for_each(
-        |pixel| pixels[pixel].set(T::zeroed()),
-        |stretch| pixels[stretch].iter().for_each(|pixel| pixel.set(T::zeroed())),
-    );
 }
 
 #[cfg(test)]

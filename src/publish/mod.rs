@@ -18,13 +18,11 @@ mod frame;
 mod memory;
 mod pool;
 mod sync;
-mod touched;
 mod wait;
 
 pub use frame::{Frame, Lazy, Recipe};
 pub use memory::{Element, Memory, Spec};
 pub use pool::{Claim, Lease, MOST_HELD, Occupancy, Pool, Published, Retired, View, Visit, Writer};
-pub use touched::Touched;
 pub use wait::Bell;
 
 use self::sync::Arc;
