@@ -42,6 +42,8 @@ CORES = [
 NATIVE = [
     Measure("play_alone", "`play()` of an EVT 2.0 recording, nobody reads", "M events/s", 1e-6),
     Measure("play_1_spinning", "the same, a consumer spinning in pure Python", "M events/s", 1e-6),
+    Measure("play_1_thread_alone", "`play(threads=1)`, nobody reads", "M events/s", 1e-6),
+    Measure("play_1_thread_1_spinning", "the same, a consumer spinning in pure Python", "M events/s", 1e-6),
     Measure("core_play_alone", "`play()`, per second on a core, nobody reads", "M events", 1e-6),
     Measure("core_play_1_spinning", "the same, a consumer spinning in pure Python", "M events", 1e-6),
     Measure("core_play_8_copying", "the same, eight consumers that wait and copy", "M events", 1e-6),

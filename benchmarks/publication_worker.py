@@ -174,7 +174,9 @@ def playback_time() -> float:
     raise RuntimeError("no playback")
 
 
-def play_rate(consumers: list[Consumer], clock: Callable[[], float] = time.perf_counter) -> float:
+def play_rate(
+    consumers: list[Consumer], clock: Callable[[], float] = time.perf_counter, **options: int
+) -> float:
     """Events a second of a native producer: an EVT 2.0 recording of four million events, played in a loop."""
     words = 4_000_000
     rng = np.random.default_rng(1)
@@ -187,7 +189,7 @@ def play_rate(consumers: list[Consumer], clock: Callable[[], float] = time.perf_
         target = engine(16.0)
         done = threading.Event()
         threads = [threading.Thread(target=consumer, args=(target, done)) for consumer in consumers]
-        with target.play(path, loop=True) as playback:
+        with target.play(path, loop=True, **options) as playback:
             target.wait_for_newer(None)
             for thread in threads:
                 thread.start()
@@ -215,6 +217,8 @@ MEASURES: dict[str, Callable[[], float]] = {
     "core_rate_8_copying": lambda: rate([wait_and_copy] * 8, time.thread_time),
     "play_alone": lambda: play_rate([]),
     "play_1_spinning": lambda: play_rate([spin]),
+    "play_1_thread_alone": lambda: play_rate([], threads=1),
+    "play_1_thread_1_spinning": lambda: play_rate([spin], threads=1),
     "core_play_alone": lambda: play_rate([], playback_time),
     "core_play_1_spinning": lambda: play_rate([spin], playback_time),
     "core_play_8_copying": lambda: play_rate([wait_and_copy] * 8, playback_time),
