@@ -16,7 +16,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::{MutexExt, PyOnceLock};
-use pyo3::types::{PyBool, PyDict, PyTuple};
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyTuple};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -352,7 +352,8 @@ impl Engine {
     /// sequence : int or None
     ///     What was seen last; None waits for any.
     /// timeout : float or None, default None
-    ///     Seconds; None and infinity wait for ever, 0 looks once.
+    ///     Seconds; None and infinity wait for ever, 0 looks once, and is the cheapest way to ask again and again
+    ///     whether there is something newer.
     ///
     /// Returns
     /// -------
@@ -378,6 +379,12 @@ impl Engine {
         timeout: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let this = self.ready()?;
+        if let Some(sequence) = plain_sequence(sequence)
+            && timeout.is_some_and(is_plain_zero)
+            && this.finds_nothing(sequence)
+        {
+            return Ok(py.None().into_bound(py));
+        }
         let (sequence, timeout) = this.wait_arguments(sequence, timeout)?;
         if let Some(snapshot) = this.newer(py, sequence)? {
             return Ok(snapshot);
@@ -580,6 +587,24 @@ pub fn flag(name: &str, ob: &Bound<'_, PyAny>) -> PyResult<bool> {
     match ob.cast::<PyBool>() {
         Ok(flag) => Ok(flag.is_true()),
         Err(_) => Err(PyTypeError::new_err(format!("{name} must be a bool, got {}", ob.get_type().name()?))),
+    }
+}
+
+/// `sequence` of a wait where it is what it mostly is, as a number; `None` is 0. Counts no reference and raises nothing.
+fn plain_sequence(ob: &Bound<'_, PyAny>) -> Option<u64> {
+    if ob.is_none() {
+        return Some(0);
+    }
+    let sequence: i64 = ob.cast_exact::<PyInt>().ok()?.extract().ok()?;
+    u64::try_from(sequence).ok()
+}
+
+/// Whether a timeout is the int or float 0.
+fn is_plain_zero(ob: &Bound<'_, PyAny>) -> bool {
+    if let Ok(int) = ob.cast_exact::<PyInt>() {
+        int.extract::<i64>().is_ok_and(|seconds| seconds == 0)
+    } else {
+        ob.cast_exact::<PyFloat>().is_ok_and(|seconds| seconds.value() == 0.0)
     }
 }
 
