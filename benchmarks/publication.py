@@ -26,8 +26,10 @@ class Measure:
     factor: float
 
 
+POLLING = "`wait_for_newer(sequence, timeout=0)`, nothing newer"
 MEASURES = [
     Measure("snapshot", "`snapshot()`, nothing new", "ns", 1),
+    Measure("poll", POLLING, "ns", 1),
     Measure("wake_p50", "publish to wake-up, one waiter, p50", "µs", 1e-3),
     Measure("wake_p99", "publish to wake-up, one waiter, p99", "µs", 1e-3),
     Measure("ingest_one", "`ingest()` of one event with publication, 346x260, p50", "µs", 1e-3),
@@ -42,6 +44,8 @@ CORES = [
 NATIVE = [
     Measure("play_alone", "`play()` of an EVT 2.0 recording, nobody reads", "M events/s", 1e-6),
     Measure("play_1_spinning", "the same, a consumer spinning in pure Python", "M events/s", 1e-6),
+    Measure("play_1_thread_alone", "`play(threads=1)`, nobody reads", "M events/s", 1e-6),
+    Measure("play_1_thread_1_spinning", "the same, a consumer spinning in pure Python", "M events/s", 1e-6),
     Measure("core_play_alone", "`play()`, per second on a core, nobody reads", "M events", 1e-6),
     Measure("core_play_1_spinning", "the same, a consumer spinning in pure Python", "M events", 1e-6),
     Measure("core_play_8_copying", "the same, eight consumers that wait and copy", "M events", 1e-6),
@@ -54,6 +58,10 @@ BOUND = [
 FREE_THREADED = [
     Measure("snapshot", "free-threaded: `snapshot()`, nothing new, 1 thread", "ns a call", 1),
     Measure("snapshot_4_threads", "free-threaded: the same, 4 threads together", "ns a call", 1),
+    Measure("snapshot_gain", "free-threaded: the same, rate of 4 threads over that of 1", "times", 1),
+    Measure("poll", f"free-threaded: {POLLING}, 1 thread", "ns a call", 1),
+    Measure("poll_4_threads", "free-threaded: the same, 4 threads together", "ns a call", 1),
+    Measure("poll_gain", "free-threaded: the same, rate of 4 threads over that of 1", "times", 1),
 ]
 
 

@@ -36,50 +36,82 @@ def engine(interval_ms: float = 0) -> frames2py.Engine:
     return frames2py.Engine(SIZE, "event_count", snapshot_interval_ms=interval_ms)
 
 
-def snapshot_again(threads: int = 1) -> float:
-    """``snapshot()`` when nothing is new: time per call, over all threads together."""
-    target = engine()
-    target.ingest(events(1))
-    target.snapshot()
-    calls = 300_000
+def together(threads: int, count: int, prepare: Callable[[], Callable[[], object]]) -> float:
+    """Time per operation, over all threads together. Each thread prepares, and then does `count` of them."""
     start = threading.Barrier(threads + 1)
+
+    def run() -> None:
+        work = prepare()
+        start.wait()
+        work()
+
+    workers = [threading.Thread(target=run) for _ in range(threads)]
+    for worker in workers:
+        worker.start()
+    start.wait()
+    began = time.perf_counter_ns()
+    for worker in workers:
+        worker.join()
+    return (time.perf_counter_ns() - began) / (count * threads)
+
+
+CALLS = 300_000
+
+
+def published() -> frames2py.Engine:
+    target = engine()
+    one = events(1)
+    for _ in range(1000):  # beyond the sequence numbers that CPython has for good, and does not count
+        target.ingest(one)
+    target.snapshot()
+    return target
+
+
+def snapshot_again(threads: int = 1) -> float:
+    """``snapshot()`` when nothing is new."""
+    target = published()
 
     def read() -> None:
         snapshot = target.snapshot
-        start.wait()
-        for _ in range(calls):
+        for _ in range(CALLS):
             snapshot()
 
-    readers = [threading.Thread(target=read) for _ in range(threads)]
-    for reader in readers:
-        reader.start()
-    start.wait()
-    began = time.perf_counter_ns()
-    for reader in readers:
-        reader.join()
-    return (time.perf_counter_ns() - began) / (calls * threads)
+    return together(threads, CALLS, lambda: read)
+
+
+def poll(threads: int = 1) -> float:
+    """``wait_for_newer()`` when nothing is newer."""
+    target = published()
+
+    def prepare() -> Callable[[], object]:
+        wait, sequence = target.wait_for_newer, target.snapshot().meta.sequence
+
+        def look() -> None:
+            # Local, as what threads share has a reference count that they share.
+            newer, seen = wait, sequence
+            for _ in range(CALLS):
+                newer(seen, timeout=0)
+
+        return look
+
+    return together(threads, CALLS, prepare)
+
+
+def gain(measured: Callable[[int], float]) -> float:
+    """How much faster four threads are together than one."""
+    return measured(1) / measured(4)
 
 
 def count_shared(shared: object, threads: int = 1) -> float:
     """What CPython alone takes to hand one object to a thread and to drop it again: time per object, over all
     threads together."""
     count = 1_000_000
-    start = threading.Barrier(threads + 1)
 
     def read() -> None:
-        again = itertools.repeat(shared, count)
-        start.wait()
-        for _ in again:
+        for _ in itertools.repeat(shared, count):
             pass
 
-    readers = [threading.Thread(target=read) for _ in range(threads)]
-    for reader in readers:
-        reader.start()
-    start.wait()
-    began = time.perf_counter_ns()
-    for reader in readers:
-        reader.join()
-    return (time.perf_counter_ns() - began) / (count * threads)
+    return together(threads, count, lambda: read)
 
 
 def wake_up(quantile: float) -> float:
@@ -174,7 +206,9 @@ def playback_time() -> float:
     raise RuntimeError("no playback")
 
 
-def play_rate(consumers: list[Consumer], clock: Callable[[], float] = time.perf_counter) -> float:
+def play_rate(
+    consumers: list[Consumer], clock: Callable[[], float] = time.perf_counter, **options: int
+) -> float:
     """Events a second of a native producer: an EVT 2.0 recording of four million events, played in a loop."""
     words = 4_000_000
     rng = np.random.default_rng(1)
@@ -187,7 +221,7 @@ def play_rate(consumers: list[Consumer], clock: Callable[[], float] = time.perf_
         target = engine(16.0)
         done = threading.Event()
         threads = [threading.Thread(target=consumer, args=(target, done)) for consumer in consumers]
-        with target.play(path, loop=True) as playback:
+        with target.play(path, loop=True, **options) as playback:
             target.wait_for_newer(None)
             for thread in threads:
                 thread.start()
@@ -205,6 +239,10 @@ def play_rate(consumers: list[Consumer], clock: Callable[[], float] = time.perf_
 MEASURES: dict[str, Callable[[], float]] = {
     "snapshot": snapshot_again,
     "snapshot_4_threads": lambda: snapshot_again(4),
+    "snapshot_gain": lambda: gain(snapshot_again),
+    "poll": poll,
+    "poll_4_threads": lambda: poll(4),
+    "poll_gain": lambda: gain(poll),
     "wake_p50": lambda: wake_up(0.5),
     "wake_p99": lambda: wake_up(0.99),
     "ingest_one": ingest_one,
@@ -215,6 +253,8 @@ MEASURES: dict[str, Callable[[], float]] = {
     "core_rate_8_copying": lambda: rate([wait_and_copy] * 8, time.thread_time),
     "play_alone": lambda: play_rate([]),
     "play_1_spinning": lambda: play_rate([spin]),
+    "play_1_thread_alone": lambda: play_rate([], threads=1),
+    "play_1_thread_1_spinning": lambda: play_rate([spin], threads=1),
     "core_play_alone": lambda: play_rate([], playback_time),
     "core_play_1_spinning": lambda: play_rate([spin], playback_time),
     "core_play_8_copying": lambda: play_rate([wait_and_copy] * 8, playback_time),

@@ -98,13 +98,14 @@ def fails(executables: dict[str, Path], model: str) -> str:
 
 def main() -> int:
     words = sys.argv[1:]
-    shutil.rmtree(COPY / "src", ignore_errors=True)
-    shutil.rmtree(COPY / "tests", ignore_errors=True)
+    for name in ("src", "tests", "benches"):
+        shutil.rmtree(COPY / name, ignore_errors=True)
     COPY.mkdir(parents=True, exist_ok=True)
     for name in ("Cargo.toml", "Cargo.lock", "README.md"):
         shutil.copy(ROOT / name, COPY)
     # With new times, or cargo may take what it built of the last mutation for built of these.
     shutil.copytree(ROOT / "src", COPY / "src", copy_function=shutil.copyfile)
+    shutil.copytree(ROOT / "benches", COPY / "benches")
     shutil.copytree(ROOT / "tests/model", COPY / "tests/model", copy_function=shutil.copyfile)
     for test in TESTS:
         shutil.copyfile(ROOT / f"tests/{test}.rs", COPY / f"tests/{test}.rs")

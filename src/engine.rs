@@ -10,10 +10,11 @@ use crate::exclusive::{Cell, Exclusive, Held, NOBODY, new_token, thread_token};
 use crate::geometry::SensorSize;
 use crate::kernels::Kernel;
 use crate::publish::{
-    Claim, Frame, MOST_HELD, Memory, Occupancy, Publication, Publisher, Retired, Spec, View, Writer,
+    Claim, Count, Frame, MOST_HELD, Memory, Occupancy, Publication, Publisher, Retired, Shelf, Spec, View,
+    Writer,
 };
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, LockResult, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::{LockResult, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// What an engine counted.
@@ -83,8 +84,8 @@ pub struct State<V: View> {
     pending: bool,
     /// Had before a call changes anything, so that a call cannot fail for memory half-way.
     spare: Option<(Claim, Frame)>,
-    /// Frames of recipes that were made.
-    made: Arc<AtomicUsize>,
+    /// Frames of recipes.
+    shelf: Shelf,
     /// How many publications in a row, of those that came back last, somebody had wanted the frame of.
     wanted: u32,
     counts: [u64; 3],
@@ -125,7 +126,7 @@ pub struct Engine<V: View> {
     sensor: SensorSize,
     spec: Spec,
     /// Frames of recipes that were made and not given back; `None` where there are no recipes.
-    made: Option<Arc<AtomicUsize>>,
+    made: Option<Count>,
     makes_frames: bool,
     born: Instant,
 }
@@ -136,14 +137,15 @@ impl<V: View> Engine<V> {
         let Options { interval, keep, guard } = options;
         let spec = kernel.spec().clone();
         let (publisher, writer) = Publisher::new(keep);
-        let made = Arc::new(AtomicUsize::new(0));
+        let shelf = Shelf::new(keep, spec.bytes(), guard);
+        let made = Count::clone(shelf.count());
         let mut state = State {
             accumulator: Accumulator::new(sensor, kernel),
             writer,
             last_publication: None,
             pending: false,
             spare: None,
-            made: Arc::clone(&made),
+            shelf,
             wanted: 0,
             counts: [0; 3],
         };
@@ -318,6 +320,7 @@ impl<V: View> Session<'_, V> {
     pub fn rewind(&mut self) -> Result<()> {
         self.state.guarded(|state| {
             state.accumulator.reset()?;
+            state.shelf.forget();
             state.pending = false;
             Ok(())
         })
@@ -344,6 +347,7 @@ impl<V: View> Session<'_, V> {
     pub fn reset(&mut self) -> Result<Option<Retired>> {
         self.state.guarded(|state| {
             state.accumulator.reset()?;
+            state.shelf.forget();
             state.last_publication = None;
             state.pending = false;
             state.counts = [0; 3];
@@ -387,6 +391,7 @@ impl<V: View> Engine<V> {
         };
         // A guard that fails is told, after the frame was published without: it must not be lost.
         let guarded = if self.guard { frame.guard() } else { Ok(()) };
+        state.shelf.publishes(&frame);
         // Whoever sees the publication sees it counted.
         state.counts[2] += 1;
         self.counters.store(state.counts);
@@ -409,16 +414,12 @@ impl<V: View> Engine<V> {
 impl<V: View> State<V> {
     /// A place for the next publication, and memory for its frame.
     fn claim(&mut self) -> Result<(Claim, Frame)> {
-        let (claim, mut left) = self.writer.claim().ok_or(Error::TooManyHeld(MOST_HELD))?;
-        if let Some(was_wanted) = left.as_mut().and_then(|left| left.frame.was_wanted()) {
+        let (claim, left) = self.writer.claim().ok_or(Error::TooManyHeld(MOST_HELD))?;
+        let left = left.map(|left| left.frame);
+        if let Some(was_wanted) = left.as_ref().and_then(Frame::was_wanted) {
             self.wanted = if was_wanted { self.wanted.saturating_add(1) } else { 0 };
         }
-        let prepared = match self.accumulator.kernel_mut().publishes_recipes() {
-            Some(kernel) => kernel.prepare(),
-            None => Ok(()),
-        };
-        let frame =
-            prepared.and_then(|()| left.map_or_else(|| self.new_frame(), |left| left.frame.recycled()));
+        let frame = self.frame(left);
         match frame {
             Ok(frame) => Ok((claim, frame)),
             Err(error) => {
@@ -428,13 +429,15 @@ impl<V: View> State<V> {
         }
     }
 
-    fn new_frame(&mut self) -> Result<Frame> {
+    /// A frame to be filled in: the one that a slot was `left` with, or another.
+    fn frame(&mut self, left: Option<Frame>) -> Result<Frame> {
         let kernel = self.accumulator.kernel_mut();
         let bytes = kernel.spec().bytes();
-        match kernel.publishes_recipes() {
-            Some(kernel) => Ok(Frame::later(kernel.recipe()?, bytes, &self.made)),
-            None => Ok(Memory::zeroed("a frame", bytes)?.into()),
+        if let Some(kernel) = kernel.publishes_recipes() {
+            kernel.prepare()?;
+            return self.shelf.frame(left, || kernel.recipe());
         }
+        left.and_then(Frame::recycled).unwrap_or_else(|| Ok(Memory::zeroed("a frame", bytes)?.into()))
     }
 
     /// What the kernel publishes, in a frame that `claim` returned.
@@ -442,6 +445,10 @@ impl<V: View> State<V> {
         let kernel = self.accumulator.kernel_mut();
         if let Some(recipe) = frame.recipe_mut() {
             let prescribes = kernel.publishes_recipes().expect("the kernel made the recipe");
+            if self.shelf.last_recipe().is_some_and(|last| prescribes.still_makes(last, watermark)) {
+                kernel.close_window()?;
+                return Ok(self.shelf.again(frame));
+            }
             // Without memory for the frame, its reader is to be told.
             let is_made = prescribes.makes_at_once(recipe, self.wanted >= WANTED)
                 && match frame.make_now(|out| kernel.read(out, watermark)) {
@@ -532,6 +539,53 @@ mod tests {
         assert_eq!(engine.stats().events_ingested, 0);
         ingest(&engine, &[(1, 0, 0, 1)]).unwrap();
         assert_eq!(counts(&engine)[0], 1);
+    }
+
+    /// The frame of the latest publication, and where it is.
+    fn shown(engine: &Engine<()>) -> (*const u8, Vec<u32>) {
+        let visit = engine.publisher().pool().read().unwrap();
+        let memory = visit.content().frame.memory().unwrap();
+        (memory.bytes().as_ptr(), memory.as_slice().to_vec())
+    }
+
+    #[test]
+    fn publications_share_a_frame_while_nothing_shown_changes() {
+        let sensor = SensorSize::new(4, 3).unwrap();
+        let config = Config::StackedHistogram { bins: 2, bin_us: 10 };
+        let options = Options { interval: Duration::ZERO, keep: 2, ..Options::default() };
+        let engine: Engine<()> = Engine::new(sensor, config.build(sensor).unwrap(), options).unwrap();
+        let total = |frame: &[u32]| frame.iter().sum::<u32>();
+        ingest(&engine, &[(1, 0, 0, 1), (12, 0, 0, 1)]).unwrap();
+        let first = engine.publisher().pool().read().unwrap().lease(engine.publisher().pool());
+        // Nobody has made it yet; the next two publications show the same.
+        ingest(&engine, &[(19, 1, 0, 1)]).unwrap();
+        ingest(&engine, &[]).unwrap();
+        let (place, frame) = shown(&engine);
+        assert_eq!(total(&frame), 1);
+        assert_eq!(first.frame.memory().unwrap().bytes().as_ptr(), place);
+        assert_eq!((first.watermark, engine.publisher().pool().latest_sequence()), (Some(12), 3));
+        assert_eq!(engine.frame_bytes(), 4 * frame.len());
+        // Nor does an event out of bounds change what is shown.
+        ingest(&engine, &[(2, 99, 0, 1)]).unwrap();
+        assert_eq!(shown(&engine).0, place);
+        // A late event of a bin that is shown does.
+        ingest(&engine, &[(3, 2, 0, 1)]).unwrap();
+        let (late_place, late) = shown(&engine);
+        assert_ne!(late_place, place);
+        assert_eq!(total(&late), 2);
+        // So does the next bin, with the same content or not.
+        ingest(&engine, &[(20, 2, 0, 1)]).unwrap();
+        assert_eq!(total(&shown(&engine).1), 4);
+        assert_eq!(total(first.frame.memory().unwrap().as_slice()), 1);
+        // Two kept frames, and the one that is held.
+        assert!(engine.frame_bytes() <= 3 * 4 * frame.len());
+        let session = engine.session("reset", |m| m.lock());
+        session.unwrap().reset().unwrap();
+        ingest(&engine, &[(20, 2, 0, 1)]).unwrap();
+        assert_eq!(total(&shown(&engine).1), 0);
+        assert_eq!(total(first.frame.memory().unwrap().as_slice()), 1);
+        drop(engine);
+        assert_eq!(total(first.frame.memory().unwrap().as_slice()), 1);
     }
 
     /// Panics on the second call.

@@ -1,5 +1,5 @@
-//! Playback: a recording into an engine, decoded, accumulated and published on a thread of its own; a file is decoded
-//! on another, [`Ahead`].
+//! Playback: a recording into an engine, decoded, accumulated and published on a thread of its own, or decoded on another,
+//! [`Ahead`].
 //!
 //! The thread asks a [`Source`] for events, cuts them into *pieces*, and hands each piece over as one call of the engine's
 //! `ingest`. Between pieces it can be paused and stopped. Nothing here knows of Python: what a piece is handed over

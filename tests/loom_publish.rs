@@ -8,7 +8,7 @@ mod model;
 
 use frames2py::publish::Bell;
 use loom::model::Builder;
-use model::recipes::Recipes;
+use model::recipes::{Recipes, Sharing};
 use model::{Arc, World, thread};
 use std::time::Instant;
 
@@ -296,6 +296,81 @@ fn made_by_readers() {
         world.publish(&mut writer, 4);
         world.publish(&mut writer, 5);
         assert_eq!(world.visit(&pool), 5);
+    });
+}
+
+/// Publications that show the same share a frame: made once for all by whoever comes first, used again when none refers to it.
+#[test]
+fn shared_by_publications() {
+    check(Some(3), || {
+        let (world, pool, mut writer) = Sharing::new(4, &[1, 1, 2, 2, 3]);
+        world.publish(&mut writer);
+        let readers = [(), ()].map(|()| {
+            let (world, pool) = (world.clone(), pool.clone());
+            thread::spawn(move || world.visit(&pool))
+        });
+        for _ in 2..=3 {
+            world.publish(&mut writer);
+        }
+        for reader in readers {
+            assert!(reader.join().unwrap() >= 1);
+        }
+        assert_eq!(world.visit(&pool), 3);
+        for _ in 4..=5 {
+            world.publish(&mut writer);
+        }
+        assert_eq!(world.visit(&pool), 5);
+        world.end(pool, writer, 3);
+    });
+}
+
+/// The same where a frame is held while other publications that share it come and go.
+#[test]
+fn shared_and_held() {
+    check(Some(2), || {
+        let (world, pool, mut writer) = Sharing::new(4, &[1, 1, 1, 2, 2, 3]);
+        world.publish(&mut writer);
+        let holder = {
+            let (world, pool) = (world.clone(), pool.clone());
+            thread::spawn(move || {
+                let held = world.lease(&pool).unwrap();
+                world.visit(&pool);
+                world.look(held);
+            })
+        };
+        for _ in 2..=6 {
+            world.publish(&mut writer);
+        }
+        holder.join().unwrap();
+        assert_eq!(world.visit(&pool), 6);
+        world.end(pool, writer, 3);
+    });
+}
+
+/// No memory is kept: the last publication of those that share a frame frees it.
+#[test]
+fn shared_and_given_away() {
+    check(Some(2), || {
+        let (world, pool, mut writer) = Sharing::new(0, &[1, 1, 2]);
+        world.publish(&mut writer);
+        let readers = [true, false].map(|holds| {
+            let (world, pool) = (world.clone(), pool.clone());
+            thread::spawn(move || {
+                if holds {
+                    world.look(world.lease(&pool).unwrap());
+                } else {
+                    world.visit(&pool);
+                }
+            })
+        });
+        for _ in 2..=3 {
+            world.publish(&mut writer);
+        }
+        for reader in readers {
+            reader.join().unwrap();
+        }
+        assert_eq!(world.visit(&pool), 3);
+        world.end(pool, writer, 1);
     });
 }
 

@@ -129,7 +129,8 @@ class EngineMemory:
         Those of them beyond ``pool_frames``: their memory is freed with their last holder.
     bytes : int
         Bytes of frame memory that the Engine has now, for frames held, kept and being filled; frames that
-        readers make count once they are made. The kernel's own state comes on top.
+        readers make count once they are made, and once for all publications that share one. The kernel's own
+        state comes on top.
     """
 
     slots: int

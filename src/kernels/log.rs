@@ -114,6 +114,10 @@ impl<K: Kind> Recipe for Shown<K> {
         kind.show(together.bring::<K>(stage, *len)?, out);
         Ok(())
     }
+
+    fn empty(&mut self) {
+        self.of = None;
+    }
 }
 
 /// What a kernel keeps to publish so.

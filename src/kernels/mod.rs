@@ -91,6 +91,13 @@ pub trait PublishesRecipes {
     /// kernel later does not change what it makes. A failure leaves the recipe undefined and the kernel as it was.
     fn prescribe(&mut self, recipe: &mut dyn Recipe, watermark: Option<u64>) -> Result<()>;
 
+    /// Whether `recipe`, which was published last, makes what is shown at `watermark`, too: its frame is then published again,
+    /// and the two publications share it.
+    fn still_makes(&self, recipe: &dyn Recipe, watermark: Option<u64>) -> bool {
+        let _ = (recipe, watermark);
+        false
+    }
+
     /// Whether the next frame is better made at once, by `read`: as publishing its recipe would not be cheaper, or, where that
     /// is so, as somebody wants it anyway (`is_wanted`). The recipe is then to be emptied.
     fn makes_at_once(&mut self, recipe: &mut dyn Recipe, is_wanted: bool) -> bool {

@@ -175,17 +175,44 @@ impl Sums {
         *self.reads.get_mut() = 0;
         self.made.unmake();
     }
+
+    /// Whether it is all that `bin` holds. While it refers to a list or planes, nobody changes them, nor can others be in their
+    /// place in memory.
+    fn is_all_of(&self, bin: &Bin<K>) -> bool {
+        let planes = bin.is_used.then_some(&bin.planes);
+        bin.own.is_empty()
+            && are_same(self.list.as_ref(), bin.shared.as_ref())
+            && are_same(self.planes.as_ref(), planes)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.list.is_none() && self.planes.is_none()
+    }
+}
+
+fn are_same<T>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        (None, None) => true,
+        _ => false,
+    }
 }
 
 /// A frame to be made: the bins it shows.
 struct Shown<K: Kind> {
     kind: K,
+    /// The bin in progress, or `None` before the first event.
+    now: Option<u64>,
     parts: Vec<Part<K>>,
 }
 
 impl<K: Kind> Recipe for Shown<K> {
     fn make(&self, out: &mut [u8]) -> Result<()> {
         self.kind.make(out, |j| self.parts[j].content(self.kind))
+    }
+
+    fn empty(&mut self) {
+        self.parts.fill_with(|| Part::EMPTY);
     }
 }
 
@@ -382,6 +409,11 @@ pub struct Temporal<K: Kind> {
 }
 
 impl<K: Kind> Temporal<K> {
+    /// The bin in progress at `watermark`.
+    fn now(&self, watermark: Option<u64>) -> Option<u64> {
+        watermark.map(|watermark| watermark / self.ring.bin_us)
+    }
+
     fn new(
         spec: Spec,
         kind: K,
@@ -421,7 +453,7 @@ impl<K: Kind> Temporal<K> {
     /// The slots of the bins that are shown at `watermark`: `None` for those of before the first event, and of before time 0.
     fn slots_at(&self, watermark: Option<u64>) -> impl Fn(usize) -> Option<usize> {
         let (ring, shown) = (&self.ring, self.shown as u64);
-        let now = watermark.map(|watermark| watermark / ring.bin_us);
+        let now = self.now(watermark);
         move |j| now?.checked_sub(shown - j as u64).and_then(|q| ring.slot(q))
     }
 }
@@ -488,12 +520,13 @@ impl<K: Kind> PublishesRecipes for Temporal<K> {
     fn recipe(&self) -> Result<Box<dyn Recipe>> {
         let mut parts = new_list(self.shown)?;
         parts.resize_with(self.shown, || Part::EMPTY);
-        Ok(Box::new(Shown { kind: self.kind, parts }))
+        Ok(Box::new(Shown { kind: self.kind, now: None, parts }))
     }
 
     fn prescribe(&mut self, recipe: &mut dyn Recipe, watermark: Option<u64>) -> Result<()> {
         let recipe: &mut dyn Any = recipe;
-        let Shown { parts, .. } = recipe.downcast_mut::<Shown<K>>().expect("a recipe of this kernel's");
+        let Shown { parts, now, .. } = recipe.downcast_mut::<Shown<K>>().expect("a recipe of this kernel's");
+        *now = self.now(watermark);
         for (j, part) in parts.iter_mut().enumerate() {
             let slot = self.slots_at(watermark)(j);
             let Some(slot) = slot else {
@@ -508,6 +541,18 @@ impl<K: Kind> PublishesRecipes for Temporal<K> {
             part.sums = Some(Arc::clone(&bin.sums));
         }
         Ok(())
+    }
+
+    /// As long as the window does not move and no late event falls into a bin that is shown.
+    fn still_makes(&self, recipe: &dyn Recipe, watermark: Option<u64>) -> bool {
+        let recipe: &dyn Any = recipe;
+        let Shown { parts, now, .. } = recipe.downcast_ref::<Shown<K>>().expect("a recipe of this kernel's");
+        let slot = self.slots_at(watermark);
+        *now == self.now(watermark)
+            && parts.iter().enumerate().all(|(j, part)| match slot(j) {
+                Some(slot) => part.is_all_of(&self.bins[slot]),
+                None => part.is_empty(),
+            })
     }
 }
 

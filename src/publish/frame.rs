@@ -1,27 +1,36 @@
 //! The frame of a publication: made already, or left to its first reader.
 //!
 //! A frame that is a function of things that change no more need not be made by the writer. It publishes the
-//! *recipe*, and the first reader makes the frame, on its own thread. Other readers of the same publication who come
+//! *recipe*, and the first reader makes the frame, on its own thread. Other readers of the same frame who come
 //! meanwhile wait for that one, and for nobody else; a publication that nobody reads costs no more than its recipe. The
-//! writer never waits: it touches a frame only when its slot is closed, so when no reader is there, and then without
+//! writer never waits: it changes a frame only when it has that for itself, so when no reader is there, and then without
 //! the lock.
 //!
-//! The memory of such a frame stays with its slot, like that of others, and is written whole each time: nothing is
-//! known of what it held.
+//! Publications that show the same have the same frame: their slots refer to it by a counted reference, and whoever reads one
+//! of them first makes it for all ([`Shelf`]). The writer has a frame for itself when its own reference is the only one; it
+//! comes by that of a slot only where the slot is closed, so no reader is left then who came by another.
+//!
+//! The memory of such a frame stays with it for use again, and is written whole each time: nothing is known of what it held.
 
 use super::memory::Memory;
-use super::sync::{Mutex, MutexGuard, OnceLock};
+use super::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use crate::error;
 use std::any::Any;
 use std::process;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, TryLockError};
+use std::sync::{PoisonError, TryLockError};
 
 /// What a frame is made of.
 pub trait Recipe: Any + Send + Sync {
     /// Writes the frame over whatever `out` holds: the bytes of one frame, aligned for its elements.
     fn make(&self, out: &mut [u8]) -> error::Result<()>;
+
+    /// Lets go of all that it refers to. It is filled in again before anything is made by it.
+    fn empty(&mut self);
 }
+
+/// Frames with memory, of all that are made later. Nothing rests on when it is seen.
+pub type Count = std::sync::Arc<AtomicUsize>;
 
 /// A frame: made, or to be made by the first who wants it.
 pub struct Frame(Inner);
@@ -32,9 +41,10 @@ enum Inner {
         /// Somebody was shown the memory who might write to it, whatever he was told.
         exposed: AtomicBool,
     },
-    Later(Box<Later>),
+    Later(Arc<Later>),
 }
 
+/// A frame to be made later, which several publications may refer to.
 struct Later {
     recipe: Box<dyn Recipe>,
     made: Lazy<Memory>,
@@ -43,8 +53,7 @@ struct Later {
     bytes: Option<usize>,
     /// Whether it is to be guarded once it is made.
     guard: bool,
-    /// Frames made and not given back, of all publications.
-    count: Arc<AtomicUsize>,
+    count: Count,
 }
 
 impl From<Memory> for Frame {
@@ -54,13 +63,6 @@ impl From<Memory> for Frame {
 }
 
 impl Frame {
-    /// A frame of so many bytes to be made by `recipe`, once that was filled in. While it has memory it is counted in
-    /// `count`.
-    pub fn later(recipe: Box<dyn Recipe>, bytes: Option<usize>, count: &Arc<AtomicUsize>) -> Self {
-        let (made, wanted, count) = (Lazy::default(), AtomicBool::new(false), Arc::clone(count));
-        Self(Inner::Later(Box::new(Later { recipe, made, wanted, bytes, guard: false, count })))
-    }
-
     /// Whether `memory` has nothing to do.
     pub fn is_made(&self) -> bool {
         match &self.0 {
@@ -85,7 +87,7 @@ impl Frame {
         }
     }
 
-    /// Makes a frame that was to be made later, by who has it for himself: `make` writes it over whatever it is given.
+    /// Makes a frame that was to be made later, by who has it for itself: `make` writes it over whatever it is given.
     pub fn make_now(&mut self, make: impl FnOnce(&mut [u8]) -> error::Result<()>) -> error::Result<()> {
         match &mut self.0 {
             Inner::Made { memory, .. } => make(memory.bytes_mut()),
@@ -94,10 +96,10 @@ impl Frame {
     }
 
     /// Whether somebody asked for it, if it was to be made later.
-    pub fn was_wanted(&mut self) -> Option<bool> {
-        match &mut self.0 {
+    pub fn was_wanted(&self) -> Option<bool> {
+        match &self.0 {
             Inner::Made { .. } => None,
-            Inner::Later(later) => Some(*later.wanted.get_mut()),
+            Inner::Later(later) => Some(later.wanted.load(Ordering::Relaxed)),
         }
     }
 
@@ -110,26 +112,23 @@ impl Frame {
         }
     }
 
-    /// Maps it so that every write to it faults: now, or when it is made.
+    /// Maps it so that every write to it faults, if it is made. One to be made later was told so at the start.
     pub fn guard(&mut self) -> error::Result<()> {
         match &mut self.0 {
             Inner::Made { memory, .. } => memory.guard(),
             Inner::Later(later) => {
-                later.guard = true;
-                later.made.get_mut().map_or(Ok(()), Memory::guard)
+                Arc::get_mut(later).and_then(|later| later.made.get_mut()).map_or(Ok(()), Memory::guard)
             }
         }
     }
 
-    /// The frame for use again, with what is known of its content; that of a recipe is old.
-    pub fn recycled(self) -> error::Result<Self> {
+    /// The memory for use again, with what is known of its content, of a frame that is not to be made later.
+    pub fn recycled(self) -> Option<error::Result<Self>> {
         match self.0 {
-            Inner::Made { memory, exposed } => Ok(memory.recycled(exposed.into_inner())?.into()),
-            Inner::Later(mut later) => {
-                later.made.unmake();
-                *later.wanted.get_mut() = false;
-                Ok(Self(Inner::Later(later)))
+            Inner::Made { memory, exposed } => {
+                Some(memory.recycled(exposed.into_inner()).map(|memory| memory.into()))
             }
+            Inner::Later(_) => None,
         }
     }
 
@@ -141,12 +140,97 @@ impl Frame {
         }
     }
 
-    /// The recipe of a frame that is to be made later.
+    /// The recipe of a frame that is to be made later, for who has it for itself.
     pub fn recipe_mut(&mut self) -> Option<&mut dyn Recipe> {
         match &mut self.0 {
             Inner::Made { .. } => None,
-            Inner::Later(later) => Some(&mut *later.recipe),
+            Inner::Later(later) => {
+                let later = Arc::get_mut(later).expect("no publication refers to a frame that is filled in");
+                Some(&mut *later.recipe)
+            }
         }
+    }
+
+    /// A frame to be made later for use again, if nobody else refers to it. Its memory stays, with a content that is old.
+    fn into_free(self) -> Option<Arc<Later>> {
+        let Inner::Later(mut later) = self.0 else { return None };
+        Arc::get_mut(&mut later)?.clear();
+        Some(later)
+    }
+}
+
+/// What a writer has of frames to be made later: the one that is up, which the next publication may show again, and those that
+/// are free. Frames in slots are free once the slot is claimed and no other slot refers to them.
+pub struct Shelf {
+    /// The frame of the latest publication.
+    last: Option<Arc<Later>>,
+    free: Vec<Arc<Later>>,
+    /// Frames that are kept with their memory, those in slots included.
+    keep: usize,
+    bytes: Option<usize>,
+    guard: bool,
+    count: Count,
+}
+
+impl Shelf {
+    /// For frames of so many bytes, to be guarded or not.
+    pub fn new(keep: usize, bytes: Option<usize>, guard: bool) -> Self {
+        Self { last: None, free: Vec::new(), keep, bytes, guard, count: Count::default() }
+    }
+
+    /// How many frames have memory, now and later.
+    pub fn count(&self) -> &Count {
+        &self.count
+    }
+
+    /// A frame to be filled in: the one that a slot was `left` with, if that is free, else another. `new` makes a recipe where
+    /// there is none.
+    pub fn frame(
+        &mut self,
+        left: Option<Frame>,
+        new: impl FnOnce() -> error::Result<Box<dyn Recipe>>,
+    ) -> error::Result<Frame> {
+        let later = match left.and_then(Frame::into_free).or_else(|| self.free.pop()) {
+            Some(later) => later,
+            None => Arc::new(Later {
+                recipe: new()?,
+                made: Lazy::default(),
+                wanted: AtomicBool::new(false),
+                bytes: self.bytes,
+                guard: self.guard,
+                count: Count::clone(&self.count),
+            }),
+        };
+        Ok(Frame(Inner::Later(later)))
+    }
+
+    /// The recipe of the latest publication.
+    pub fn last_recipe(&self) -> Option<&dyn Recipe> {
+        self.last.as_ref().map(|last| &*last.recipe)
+    }
+
+    /// The frame of the latest publication for one more; `unused` is what that would have had otherwise.
+    pub fn again(&mut self, unused: Frame) -> Frame {
+        if let Some(free) = unused.into_free()
+            && self.free.len() < self.keep
+            && self.count.load(Ordering::Relaxed) <= self.keep
+        {
+            self.free.push(free);
+        }
+        let last = self.last.as_ref().expect("something was published");
+        Frame(Inner::Later(Arc::clone(last)))
+    }
+
+    /// Takes note of what is published. To be told of every publication.
+    pub fn publishes(&mut self, frame: &Frame) {
+        if let Inner::Later(later) = &frame.0 {
+            self.last = Some(Arc::clone(later));
+        }
+    }
+
+    /// The next publication has a frame of its own.
+    pub fn forget(&mut self) {
+        self.last = None;
     }
 }
 
@@ -167,6 +251,13 @@ impl Later {
             };
             make(&*self.recipe, &mut memory).map(|()| memory).inspect_err(|_| self.forget())
         })
+    }
+
+    /// Back to a frame to be filled in.
+    fn clear(&mut self) {
+        self.recipe.empty();
+        self.made.unmake();
+        *self.wanted.get_mut() = false;
     }
 
     /// One frame less.
@@ -300,14 +391,118 @@ mod tests {
         fn make(&self, _out: &mut [u8]) -> error::Result<()> {
             Err(Error::Poisoned)
         }
+        fn empty(&mut self) {}
     }
 
     #[test]
     fn frames_are_counted_while_they_have_memory() {
-        let count = Arc::default();
-        let frame = Frame::later(Box::new(Never), Some(100), &count);
+        let mut shelf = Shelf::new(8, Some(100), false);
+        let frame = shelf.frame(None, || Ok(Box::new(Never))).unwrap();
         assert!(frame.memory().is_err());
         assert!(!frame.is_made());
-        assert_eq!(count.load(Ordering::Relaxed), 0);
+        assert_eq!(shelf.count().load(Ordering::Relaxed), 0);
+    }
+
+    /// Makes frames of ones, and counts them.
+    #[derive(Default)]
+    struct Ones {
+        made: Count,
+        emptied: Count,
+    }
+
+    impl Recipe for Ones {
+        fn make(&self, out: &mut [u8]) -> error::Result<()> {
+            out.fill(1);
+            self.made.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+        fn empty(&mut self) {
+            self.emptied.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn ones(shelf: &mut Shelf, left: Option<Frame>) -> Frame {
+        shelf.frame(left, || Ok(Box::<Ones>::default())).unwrap()
+    }
+
+    fn place(frame: &Frame) -> *const u8 {
+        frame.memory().unwrap().bytes().as_ptr()
+    }
+
+    #[test]
+    fn a_frame_is_made_once_for_all_publications_and_used_again_when_they_are_gone() {
+        let (recipe, mut shelf) = (Ones::default(), Shelf::new(8, Some(5000), false));
+        let (made, emptied) = (recipe.made.clone(), recipe.emptied.clone());
+        let first = shelf.frame(None, || Ok(Box::new(recipe))).unwrap();
+        shelf.publishes(&first);
+        let unused = ones(&mut shelf, None);
+        let second = shelf.again(unused);
+        shelf.publishes(&second);
+        let at = place(&second);
+        assert_eq!(place(&first), at);
+        assert_eq!(made.load(Ordering::Relaxed), 1);
+        assert_eq!(shelf.count().load(Ordering::Relaxed), 1);
+        // The second still refers to it, then the shelf does.
+        let mut third = ones(&mut shelf, Some(first));
+        assert!(third.recipe_mut().is_some());
+        assert!(!third.is_made());
+        let fourth = ones(&mut shelf, Some(second));
+        assert_ne!(place(&fourth), at);
+        shelf.publishes(&fourth);
+        assert_eq!(shelf.count().load(Ordering::Relaxed), 1);
+        assert_eq!(emptied.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn the_last_to_let_go_of_a_frame_leaves_its_memory_to_the_next() {
+        let mut shelf = Shelf::new(8, Some(5000), false);
+        let first = ones(&mut shelf, None);
+        shelf.publishes(&first);
+        let unused = ones(&mut shelf, None);
+        let second = shelf.again(unused);
+        let at = place(&first);
+        drop(first);
+        shelf.forget();
+        let third = ones(&mut shelf, Some(second));
+        assert!(!third.is_made());
+        assert_eq!(place(&third), at);
+        assert_eq!(shelf.count().load(Ordering::Relaxed), 1);
+        drop(third);
+        assert_eq!(shelf.count().load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn no_more_memory_is_kept_than_asked_for() {
+        for keep in 0..4 {
+            let mut shelf = Shelf::new(keep, Some(5000), false);
+            let frames: Vec<_> = (0..6).map(|_| ones(&mut shelf, None)).collect();
+            assert!(frames.iter().all(|frame| frame.memory().is_ok()));
+            shelf.publishes(&frames[0]);
+            let mut frames = frames.into_iter();
+            let mut up = frames.next().unwrap();
+            for unused in frames {
+                up = shelf.again(unused);
+            }
+            assert_eq!(shelf.count().load(Ordering::Relaxed), keep.max(1), "{keep}");
+            drop(up);
+            shelf.forget();
+            assert_eq!(shelf.count().load(Ordering::Relaxed), keep.saturating_sub(1), "{keep}");
+        }
+    }
+
+    #[test]
+    fn a_shared_frame_is_guarded_once_and_can_be_written_again() {
+        let mut shelf = Shelf::new(8, Some(5000), true);
+        let first = ones(&mut shelf, None);
+        shelf.publishes(&first);
+        let unused = ones(&mut shelf, None);
+        let mut second = shelf.again(unused);
+        second.guard().unwrap();
+        place(&first);
+        second.guard().unwrap();
+        drop(first);
+        shelf.forget();
+        let third = ones(&mut shelf, Some(second));
+        assert!(third.memory().unwrap().bytes().iter().all(|&byte| byte == 1));
     }
 }

@@ -10,7 +10,8 @@
 //! - Waiters sleep on a condition variable or leave a waker, and cost the writer one load while there are none
 //!   (`wait.rs`).
 //! - A frame is made by the writer, or, where the writer only publishes how it is made, by the first reader (`frame.rs`).
-//!   Readers of one publication may wait for each other for that, never for the writer, nor the writer for them.
+//!   Publications that show the same may share a frame. Readers of one frame may wait for each other for that, never for the
+//!   writer, nor the writer for them.
 //! - What readers make of a publication (the binding's Python object) is kept beside it, so that all its readers get the
 //!   same one, and is given up when the publication is not the latest any more.
 
@@ -20,7 +21,7 @@ mod pool;
 mod sync;
 mod wait;
 
-pub use frame::{Frame, Lazy, Recipe};
+pub use frame::{Count, Frame, Lazy, Recipe, Shelf};
 pub use memory::{Element, Memory, Spec};
 pub use pool::{Claim, Lease, MOST_HELD, Occupancy, Pool, Published, Retired, View, Visit, Writer};
 pub use wait::Bell;

@@ -16,7 +16,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::{MutexExt, PyOnceLock};
-use pyo3::types::{PyBool, PyDict, PyTuple};
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyTuple};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -143,6 +143,13 @@ impl Inner {
         });
         drop(visit.leave());
         object.map(Some)
+    }
+
+    /// Whether a look at what is newer than `sequence` finds nothing and has nothing else to do. Writes to nothing that threads
+    /// share, so that those who poll do not slow each other.
+    fn finds_nothing(&self, sequence: u64) -> bool {
+        let publisher = self.core.publisher();
+        !publisher.has_newer(Some(sequence)) && !publisher.pool().has_unreaped() && !self.core.is_producer()
     }
 
     /// Frees the object of a publication that is not the latest any more. The frame is free with its last
@@ -293,6 +300,10 @@ impl Engine {
     ///     Start again at the end, until `Playback.stop()`. Kernel state and watermark then start over, as by
     ///     `reset()`, so that times may; counters and the published snapshot stay. Recorded times are not changed. A
     ///     recording without events ends all the same.
+    /// threads : int, default 2
+    ///     2 decodes a few batches ahead on a thread of its own, which is faster where a core is free for it. 1 does everything
+    ///     on one thread: slower alone, but at a rate that does not depend on whether another core is busy. Nothing else
+    ///     depends on it.
     ///
     /// Returns
     /// -------
@@ -305,28 +316,25 @@ impl Engine {
     /// RuntimeError
     ///     A thread is the producer, this Engine is playing already, or the reader was iterated over.
     /// TypeError
-    ///     The source is none of these, or an HDF5 or NumPy file; `speed` is not a real number, or `loop` is not a bool (bools
-    ///     are not numbers).
+    ///     The source is none of these, or an HDF5 or NumPy file; `speed` is not a real number, `loop` is not a bool, or `threads`
+    ///     is not an integer (bools are not numbers).
     /// ValueError
     ///     The file or reader is of another sensor size, is no recording, or is closed; `speed` is not finite and above 0; `loop`
-    ///     is asked of a pipe.
+    ///     is asked of a pipe; `threads` is neither 1 nor 2.
     /// OSError
     ///     The file cannot be opened.
     ///
     /// What is found wrong later is raised by `Playback.join()`. A call that raises changes nothing.
-    #[pyo3(signature = (reader_or_path, *, speed = None, r#loop = Argument::Default))]
-    #[pyo3(text_signature = "($self, reader_or_path, *, speed=None, loop=False)")]
+    #[pyo3(signature = (reader_or_path, *, speed = None, r#loop = Argument::Default, threads = Argument::Default))]
+    #[pyo3(text_signature = "($self, reader_or_path, *, speed=None, loop=False, threads=2)")]
     fn play(
         slf: &Bound<'_, Self>,
         reader_or_path: &Bound<'_, PyAny>,
         speed: Option<&Bound<'_, PyAny>>,
         r#loop: Argument<'_>,
+        threads: Argument<'_>,
     ) -> PyResult<Playback> {
-        let repeat = match r#loop {
-            Argument::Default => None,
-            Argument::Given(repeat) => Some(repeat),
-        };
-        play::play(slf, reader_or_path, speed, repeat.as_ref())
+        play::play(slf, reader_or_path, speed, r#loop.given(), threads.given())
     }
 
     /// The latest publication, or None before the first and after `reset()` until the next.
@@ -344,7 +352,8 @@ impl Engine {
     /// sequence : int or None
     ///     What was seen last; None waits for any.
     /// timeout : float or None, default None
-    ///     Seconds; None and infinity wait for ever, 0 looks once.
+    ///     Seconds; None and infinity wait for ever, 0 looks once, and is the cheapest way to ask again and again
+    ///     whether there is something newer.
     ///
     /// Returns
     /// -------
@@ -370,6 +379,12 @@ impl Engine {
         timeout: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let this = self.ready()?;
+        if let Some(sequence) = plain_sequence(sequence)
+            && timeout.is_some_and(is_plain_zero)
+            && this.finds_nothing(sequence)
+        {
+            return Ok(py.None().into_bound(py));
+        }
         let (sequence, timeout) = this.wait_arguments(sequence, timeout)?;
         if let Some(snapshot) = this.newer(py, sequence)? {
             return Ok(snapshot);
@@ -519,6 +534,15 @@ enum Argument<'py> {
     Given(Bound<'py, PyAny>),
 }
 
+impl<'py> Argument<'py> {
+    fn given(&self) -> Option<&Bound<'py, PyAny>> {
+        match self {
+            Self::Default => None,
+            Self::Given(given) => Some(given),
+        }
+    }
+}
+
 impl<'py> FromPyObject<'_, 'py> for Argument<'py> {
     type Error = PyErr;
 
@@ -563,6 +587,24 @@ pub fn flag(name: &str, ob: &Bound<'_, PyAny>) -> PyResult<bool> {
     match ob.cast::<PyBool>() {
         Ok(flag) => Ok(flag.is_true()),
         Err(_) => Err(PyTypeError::new_err(format!("{name} must be a bool, got {}", ob.get_type().name()?))),
+    }
+}
+
+/// `sequence` of a wait where it is what it mostly is, as a number; `None` is 0. Counts no reference and raises nothing.
+fn plain_sequence(ob: &Bound<'_, PyAny>) -> Option<u64> {
+    if ob.is_none() {
+        return Some(0);
+    }
+    let sequence: i64 = ob.cast_exact::<PyInt>().ok()?.extract().ok()?;
+    u64::try_from(sequence).ok()
+}
+
+/// Whether a timeout is the int or float 0.
+fn is_plain_zero(ob: &Bound<'_, PyAny>) -> bool {
+    if let Ok(int) = ob.cast_exact::<PyInt>() {
+        int.extract::<i64>().is_ok_and(|seconds| seconds == 0)
+    } else {
+        ob.cast_exact::<PyFloat>().is_ok_and(|seconds| seconds.value() == 0.0)
     }
 }
 

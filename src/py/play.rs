@@ -10,7 +10,7 @@
 
 use super::codec::{self as files, FileReader};
 use super::engine::{self, Engine, Inner, SIGNAL_CHECK, flag, is_main_thread};
-use super::input::real;
+use super::input::{integer, real};
 use super::view::SnapshotView;
 use crate::codec;
 use crate::error::Error;
@@ -247,11 +247,13 @@ pub fn play(
     reader_or_path: &Bound<'_, PyAny>,
     speed: Option<&Bound<'_, PyAny>>,
     repeat: Option<&Bound<'_, PyAny>>,
+    threads: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Playback> {
     let py = engine.py();
     let this = engine.get().ready()?;
     let speed = speed.map(times_as_fast).transpose()?;
     let repeat = repeat.map_or(Ok(false), |repeat| flag("loop", repeat))?;
+    let decodes_ahead = threads.map_or(Ok(true), |threads| is_two(threads))?;
     this.core.check_playable()?;
     let reader = reader(this, reader_or_path)?;
     let ingest = ingest_for(py, this)?;
@@ -267,7 +269,7 @@ pub fn play(
                 file.take().ok_or_else(|| codec::Error::Malformed("the reader is closed".into()))?;
             let batches = Batches { recording, size };
             // What has come of a pipe is passed on at once, and of very large batches there is to be one.
-            if !file.can_restart() || size.is_some_and(|size| size > LARGE) {
+            if !decodes_ahead || !file.can_restart() || size.is_some_and(|size| size > LARGE) {
                 return Ok(Box::new(batches) as _);
             }
             Ok(Box::new(Ahead::of(batches.gathered(), repeat).map_err(Failure::Thread)?) as _)
@@ -304,6 +306,21 @@ fn times_as_fast(ob: &Bound<'_, PyAny>) -> PyResult<f64> {
         return Err(PyValueError::new_err(format!("speed must be finite and above 0, got {}", ob.repr()?)));
     }
     Ok(speed)
+}
+
+/// `threads`: whether it is 2, and not 1.
+fn is_two(ob: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let Some(threads) = integer(ob)? else {
+        return Err(PyTypeError::new_err(format!(
+            "threads must be an integer, 1 or 2, got {}",
+            ob.get_type().name()?
+        )));
+    };
+    match threads.extract::<u64>() {
+        Ok(1) => Ok(false),
+        Ok(2) => Ok(true),
+        _ => Err(PyValueError::new_err(format!("threads must be 1 or 2, got {threads}"))),
+    }
 }
 
 /// The reader given, or one of the file at the path given. Its sensor is the engine's, or not known.

@@ -167,17 +167,48 @@ def test_an_alias_keeps_the_frame_alive():
     assert alias.tolist() == expected
 
 
-@pytest.mark.parametrize("name", KERNELS)
+BINNED = ("StackedHistogram", "VoxelGrid")
+
+
+@pytest.mark.parametrize("name", [name for name in KERNELS if name not in BINNED])
 def test_a_write_through_an_alias_ends_with_its_publication(name):
     # Frame memory may be used again. What somebody wrote into it must not show up in a later frame.
     engine, _ = publish(KERNELS[name](), [])
     undisturbed, _ = publish(KERNELS[name](), [])
     for call in range(12):
-        alias = torch.from_dlpack(engine.snapshot().frame)
-        alias.fill_(99)
-        del alias
-        gc.collect()
+        spoil(engine)
         records = [(40 + call, call % 4, call % 3, call % 2)] if call % 3 else []  # some windows are empty
         for each in (engine, undisturbed):
             each.ingest(make_events(records))
         assert engine.snapshot().frame.tolist() == undisturbed.snapshot().frame.tolist()
+
+
+@pytest.mark.parametrize("name", BINNED)
+def test_with_time_bins_it_ends_when_the_bins_shown_change(name):
+    engine, _ = publish(KERNELS[name]())
+    undisturbed, _ = publish(KERNELS[name]())
+    changes = [
+        ([], False),
+        ([(34, 0, 0, 1)], False),  # in the bin in progress, as is the next, which is outside the sensor, too
+        ([(39, 9, 9, 1)], False),
+        ([(25, 0, 0, 1)], True),  # late, for a bin that is shown
+        ([], False),
+        ([(40, 0, 0, 1)], True),  # the next bin
+        ([(49, 1, 1, 0), (9, 1, 1, 0)], False),  # one is too late to be shown
+        ([(1000, 1, 1, 0)], True),  # none of what was shown before
+        ([(1001, 1, 1, 0)], False),
+        ([(1010, 1, 1, 0)], True),
+    ]
+    for records, changed in changes:
+        spoil(engine)
+        for each in (engine, undisturbed):
+            each.ingest(make_events(records))
+        frame, expected = engine.snapshot().frame.tolist(), undisturbed.snapshot().frame.tolist()
+        assert (frame == expected) == changed
+
+
+def spoil(engine):
+    alias = torch.from_dlpack(engine.snapshot().frame)
+    alias.fill_(99)
+    del alias
+    gc.collect()

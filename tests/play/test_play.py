@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +107,8 @@ def test_a_batch_size_is_the_size_of_calls(write, speed):
 
 
 @pytest.mark.parametrize("size", [1, 7, 7000, 16_384, 50_000, 10**9])
-def test_a_batch_size_is_kept_whatever_is_read_at_once(write, size):
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_batch_size_is_kept_whatever_is_read_at_once(write, size, threads):
     lengths: list[int] = []
 
     class Lengths(Calls):
@@ -115,7 +118,7 @@ def test_a_batch_size_is_kept_whatever_is_read_at_once(write, size):
     engine = Engine((4, 3), Lengths(), snapshot_interval_ms=1e9)
     total = 40_000 if size > 7 else 1000
     path = write((i, i % 4, i % 3, 1) for i in range(total))
-    playback = engine.play(evt.open(path, batch_size=size))
+    playback = engine.play(evt.open(path, batch_size=size), threads=threads)
     assert playback.join()
     assert sum(lengths) == playback.events == total
     assert set(lengths[:-1]) <= {size} and 0 < lengths[-1] <= size
@@ -232,7 +235,8 @@ def test_a_file_of_another_sensor_is_refused_and_one_that_states_none_is_the_eng
 
 @pytest.mark.parametrize("name", ["evt2", "evt2.1", "evt3", "dat", "aedat4", "es", "csv"])
 @pytest.mark.parametrize("loop", [False, True])
-def test_every_natively_decoded_format_is_played(tmp_path, name, loop):
+@pytest.mark.parametrize("threads", [1, 2])
+def test_every_natively_decoded_format_is_played(tmp_path, name, loop, threads):
     """What is played is what was saved: 50,000 events, more than a few batches."""
     rng = np.random.default_rng(5)
     events = np.zeros(50_000, frames2py.EVENT_DTYPE)
@@ -246,7 +250,7 @@ def test_every_natively_decoded_format_is_played(tmp_path, name, loop):
 
     engine = Engine((40, 30), "time_surface", snapshot_interval_ms=0)
     if loop:
-        with engine.play(path, loop=True) as playback:
+        with engine.play(path, loop=True, threads=threads) as playback:
             last = 0
             while playback.events < 2 * len(events):
                 snapshot = engine.wait_for_newer(last, timeout=60)
@@ -254,7 +258,7 @@ def test_every_natively_decoded_format_is_played(tmp_path, name, loop):
                 last = snapshot.meta.sequence
                 assert (snapshot.frame <= expected).all()
     else:
-        playback = engine.play(path)
+        playback = engine.play(path, threads=threads)
         assert playback.join()
         snapshot = engine.snapshot()
         assert snapshot is not None
@@ -320,6 +324,46 @@ def test_a_speed_may_be_of_any_real_type(write, speed):
 def test_a_loop_that_is_no_bool_is_a_type_error(write, loop):
     with pytest.raises(TypeError, match="loop"):
         Engine((4, 3)).play(write(EVENTS), loop=loop)
+
+
+@pytest.mark.parametrize("threads", [0, 3, -1, 10**30, np.int64(4)])
+def test_a_number_of_threads_that_is_neither_1_nor_2_is_a_value_error(write, threads):
+    engine = Engine((4, 3))
+    with pytest.raises(ValueError, match=r"threads must be 1 or 2, got -?\d+"):
+        engine.play(write(EVENTS), threads=threads)
+    engine.ingest(at(1))
+
+
+@pytest.mark.parametrize("threads", [None, True, np.True_, 1.0, "2", b"1", [1]])
+def test_a_number_of_threads_that_is_no_integer_is_a_type_error(write, threads):
+    engine = Engine((4, 3))
+    with pytest.raises(TypeError, match="threads must be an integer, 1 or 2, got"):
+        engine.play(write(EVENTS), threads=threads)
+    engine.ingest(at(1))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+@pytest.mark.parametrize("threads", [1, 2, np.uint8(1), np.int64(2)])
+def test_there_are_as_many_threads_as_asked_for(write, threads):
+    def names() -> list[str]:
+        tasks = Path("/proc/self/task").glob("*/comm")
+        return sorted(name for name in (task.read_text().strip() for task in tasks) if "frames2py" in name)
+
+    while names():  # of playbacks before this one, which end
+        time.sleep(0.01)
+    engine = Engine((4, 3))
+    with engine.play(write(EVENTS), speed=1e-9, loop=True, threads=threads):
+        assert engine.wait_for_newer(None, timeout=60) is not None  # each of them has begun
+        assert names() == ["frames2py play", "frames2py read"][:threads]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_is_wrong_with_a_file_comes_after_the_events_before_it(write_broken, threads):
+    engine = Engine((4, 3), snapshot_interval_ms=0)
+    playback = engine.play(write_broken(), threads=threads)
+    with pytest.raises(ValueError, match="vector"):
+        playback.join()
+    assert playback.events == engine.stats.events_ingested == 2
 
 
 def test_arguments_are_by_keyword(write):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from every_kernel import EVERY_KERNEL
+from every_kernel import EVERY_KERNEL, KERNELS
 
 from frames2py import (
     EVENT_DTYPE,
@@ -28,6 +28,12 @@ LONG = 60.0
 BINNED = pytest.mark.parametrize(
     "kernel",
     [StackedHistogram(bins=3, bin_us=10), VoxelGrid(bins=4, bin_us=10)],
+    ids=lambda kernel: kernel.name,
+)
+# Kernels whose publications have a frame each. For the others see `test_same_frame.py`.
+ONE_FRAME_EACH = pytest.mark.parametrize(
+    "kernel",
+    [kernel for kernel in KERNELS if not isinstance(kernel, (StackedHistogram, VoxelGrid))],
     ids=lambda kernel: kernel.name,
 )
 # Kernels that publish how a frame is made.
@@ -53,7 +59,7 @@ def some(rng: np.random.Generator, count: int, t: int) -> Any:
     return events
 
 
-@EVERY_KERNEL
+@ONE_FRAME_EACH
 def test_a_write_to_a_frame_shows_in_no_other(kernel: Any) -> None:
     # Some publications are spoiled, some held, most are not looked at; calls are small and large.
     rng = np.random.default_rng(3)

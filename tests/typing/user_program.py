@@ -125,7 +125,7 @@ def play_something() -> None:
             assert playback.paused and not playback.finished
             playback.resume()
         reader = evt.open(str(path), batch_size=1, strict=True, triggers=True)
-        again: Playback = engine.play(reader, speed=None)
+        again: Playback = engine.play(reader, speed=None, threads=1)
         ended: bool = again.join(timeout=60.0)
         position: int | None = again.position_us
         events: int = again.events
