@@ -434,8 +434,10 @@ impl<V: View> State<V> {
         let kernel = self.accumulator.kernel_mut();
         let bytes = kernel.spec().bytes();
         if let Some(kernel) = kernel.publishes_recipes() {
+            // First that one lets go of what it refers to, which the kernel may then use again.
+            let frame = self.shelf.frame(left, || kernel.recipe())?;
             kernel.prepare()?;
-            return self.shelf.frame(left, || kernel.recipe());
+            return Ok(frame);
         }
         left.and_then(Frame::recycled).unwrap_or_else(|| Ok(Memory::zeroed("a frame", bytes)?.into()))
     }

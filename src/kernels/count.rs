@@ -230,6 +230,10 @@ impl Recipe for Shown {
         }
         Ok(())
     }
+
+    fn empty(&mut self) {
+        self.0 = None;
+    }
 }
 
 impl<const BY_POLARITY: bool> PublishesRecipes for Counts<BY_POLARITY> {

@@ -116,6 +116,14 @@ fn entries<E>(list: &Option<Arc<Vec<E>>>) -> &[E] {
     list.as_ref().map_or(&[], |list| list)
 }
 
+fn are_same<T>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        (None, None) => true,
+        _ => false,
+    }
+}
+
 /// A bin as a publication has it.
 struct Part<K: Kind> {
     list: Option<List<K>>,
@@ -138,6 +146,20 @@ impl<K: Kind> Part<K> {
             Some(sums) => Content { sums: Some(sums), ..Content::EMPTY },
             None => content,
         }
+    }
+
+    /// Whether it is all that `bin` holds. While it refers to a list or planes, nobody changes them, nor can others be in their
+    /// place in memory.
+    fn is_all_of(&self, bin: &Bin<K>) -> bool {
+        let planes = bin.is_used.then_some(&bin.planes);
+        bin.own.is_empty()
+            && are_same(self.list.as_ref(), bin.shared.as_ref())
+            && are_same(self.late.as_ref(), bin.late.as_ref())
+            && are_same(self.planes.as_ref(), planes)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.list.is_none() && self.late.is_none() && self.planes.is_none()
     }
 }
 
@@ -174,27 +196,6 @@ impl Sums {
         self.at_once = *self.reads.get_mut() > 1;
         *self.reads.get_mut() = 0;
         self.made.unmake();
-    }
-
-    /// Whether it is all that `bin` holds. While it refers to a list or planes, nobody changes them, nor can others be in their
-    /// place in memory.
-    fn is_all_of(&self, bin: &Bin<K>) -> bool {
-        let planes = bin.is_used.then_some(&bin.planes);
-        bin.own.is_empty()
-            && are_same(self.list.as_ref(), bin.shared.as_ref())
-            && are_same(self.planes.as_ref(), planes)
-    }
-
-    fn is_empty(&self) -> bool {
-        self.list.is_none() && self.planes.is_none()
-    }
-}
-
-fn are_same<T>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
-    match (one, other) {
-        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-        (None, None) => true,
-        _ => false,
     }
 }
 
