@@ -321,8 +321,8 @@ def timed(
 ) -> dict[str, Any]:
     """Runs units for about `budget` seconds. Only the runs count, not making batches.
 
-    Before, units run until a dozen took no new memory from the system, or for as long: asked for is the rate of a long
-    stream, not the time in which memory is had."""
+    Before, units run until a dozen took no new memory from the system, or for as long: asked for is the rate
+    of a long stream, not the time in which memory is had."""
     warming, calm = 0.0, 0
     while calm < CALM and warming < budget:
         batches = feed.batches(size, per_unit, 1)
