@@ -365,6 +365,56 @@ pub struct Block {
     columns: Box<Room>,
     len: usize,
     needs: Needs,
+    held: Held,
+}
+
+/// Calls of up to so many events are decoded to private memory (13 bytes an event) while their timestamps are looked at, and
+/// taken in from there: a second look at the caller's memory would cost more than one at memory in the L2 cache.
+const HELD: usize = 16 * 1024;
+
+/// The in-bounds events of a call, a stretch after the other.
+struct Held {
+    t: Vec<u64>,
+    pixel: Vec<u32>,
+    p: Vec<u8>,
+    /// The length of each stretch, and its largest time.
+    stretches: Vec<(usize, u64)>,
+}
+
+impl Held {
+    fn new() -> Self {
+        Self {
+            t: Vec::with_capacity(HELD),
+            pixel: Vec::with_capacity(HELD),
+            p: Vec::with_capacity(HELD),
+            stretches: Vec::with_capacity(HELD / BLOCK),
+        }
+    }
+
+    fn clear(&mut self) {
+        self.t.clear();
+        self.pixel.clear();
+        self.p.clear();
+        self.stretches.clear();
+    }
+
+    fn push(&mut self, columns: Columns<'_>, latest: u64) {
+        self.t.extend_from_slice(columns.t);
+        self.pixel.extend_from_slice(columns.pixel);
+        self.p.extend_from_slice(columns.p);
+        self.stretches.push((columns.pixel.len(), latest));
+    }
+
+    fn for_each<E>(&self, mut f: impl FnMut(Columns<'_>, u64) -> Result<(), E>) -> Result<(), E> {
+        let Columns { mut t, mut pixel, mut p } = Columns { t: &self.t, pixel: &self.pixel, p: &self.p };
+        for &(len, latest) in &self.stretches {
+            // A column that is not needed is empty.
+            let (now_t, now_p) = (len.min(t.len()), len.min(p.len()));
+            f(Columns { t: &t[..now_t], pixel: &pixel[..len], p: &p[..now_p] }, latest)?;
+            (t, pixel, p) = (&t[now_t..], &pixel[len..], &p[now_p..]);
+        }
+        Ok(())
+    }
 }
 
 /// Room for the columns of a block, and for what a vector store writes beyond the last event.
@@ -398,7 +448,14 @@ impl Block {
     pub fn new(isa: Isa) -> Self {
         assert!(Isa::available().contains(&isa));
         let columns = Room { t: [0; BLOCK + LANES], pixel: [0; BLOCK + LANES], p: [0; BLOCK + LANES] };
-        Self { isa, raw: Box::new([0; RAW]), columns: Box::new(columns), len: 0, needs: Needs::ALL }
+        Self {
+            isa,
+            raw: Box::new([0; RAW]),
+            columns: Box::new(columns),
+            len: 0,
+            needs: Needs::ALL,
+            held: Held::new(),
+        }
     }
 
     /// Decodes the records of `range` (at most [`BLOCK`]) and keeps those inside `sensor`. Also says whether any of all
@@ -460,6 +517,25 @@ impl Block {
         }
     }
 
+    /// Decodes a call of up to [`HELD`] events to `held`. Also says whether any of all of them has its `t` out of range.
+    fn hold(&mut self, events: &Events<'_>, sensor: SensorSize, needs: Needs) -> (Found, bool) {
+        self.held.clear();
+        let (mut total, mut any_bad) = (Found::default(), false);
+        for range in blocks(events.len()) {
+            let (found, bad) = self.load(events, range, sensor, needs);
+            any_bad |= bad;
+            total.add(found);
+            if let Some(latest) = found.latest {
+                let Room { t, pixel, p } = &*self.columns;
+                let n = self.len;
+                let t = if needs.t { &t[..n] } else { &[] };
+                let p = if needs.p { &p[..n] } else { &[] };
+                self.held.push(Columns { t, pixel: &pixel[..n], p }, latest);
+            }
+        }
+        (total, any_bad)
+    }
+
     /// [`load`](Self::load) for records whose times were found to be in range. Where another thread changed some since then,
     /// those are left out.
     fn load_checked(
@@ -501,7 +577,7 @@ pub struct Call<'a> {
     sensor: SensorSize,
     block: &'a mut Block,
     needs: Needs,
-    /// What `block` holds, if that is the whole call.
+    /// What was found, where all of the call is in private memory.
     loaded: Option<Found>,
 }
 
@@ -517,6 +593,9 @@ impl<'a> Call<'a> {
         let len = events.len();
         let (loaded, bad) = if len <= BLOCK {
             let (found, bad) = block.load(&events, 0..len, sensor, needs);
+            (Some(found), bad)
+        } else if len <= HELD {
+            let (found, bad) = block.hold(&events, sensor, needs);
             (Some(found), bad)
         } else {
             (None, events.any_out_of_range())
@@ -544,7 +623,9 @@ impl<'a> Call<'a> {
         mut f: impl FnMut(Columns<'_>, u64) -> Result<(), E>,
     ) -> Result<Found, E> {
         if let Some(found) = self.loaded {
-            if let Some(latest) = found.latest {
+            if self.events.len() > BLOCK {
+                self.block.held.for_each(f)?;
+            } else if let Some(latest) = found.latest {
                 f(self.block.columns(), latest)?;
             }
             return Ok(found);

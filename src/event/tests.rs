@@ -60,7 +60,9 @@ fn every_layout_and_length_gives_the_same_columns() {
         Layout::new(4096, 4000, 7, 11, 4095).unwrap(),
     ];
     for layout in layouts {
-        for count in [0, 1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 17] {
+        let longest = if layout == Layout::PACKED { 2 } else { 0 };
+        let long = [HELD, HELD + 1].into_iter().take(longest);
+        for count in [0, 1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 17].into_iter().chain(long) {
             Isa::available().into_iter().for_each(|isa| check(isa, count, layout));
         }
     }
@@ -77,7 +79,7 @@ fn fields_may_overlap_but_not_leave_the_record() {
 #[test]
 fn one_time_out_of_range_anywhere_rejects_the_call() {
     let sensor = SensorSize::new(4, 1).unwrap();
-    for count in [1, BLOCK, BLOCK + 1, 3 * BLOCK] {
+    for count in [1, BLOCK, BLOCK + 1, 3 * BLOCK, HELD, HELD + 1] {
         for bad in [0, count / 2, count - 1] {
             let mut events = vec![(5, 9, 9, 1); count];
             events[bad].0 = TIMESTAMP_LIMIT + 3;
@@ -210,6 +212,38 @@ proptest! {
             prop_assert_eq!(columns.pixel, &pixels[..]);
             prop_assert_eq!(columns.t, if t { &ts[..] } else { &[] });
             prop_assert_eq!(columns.p, if p { &ps[..] } else { &[] });
+        }
+    }
+
+    #[test]
+    fn calls_that_are_held_are_handed_over_whole(
+        calls in sensors().prop_flat_map(|s| (Just(s), prop::collection::vec(events_for(s, 4 * BLOCK), 3))),
+        needs in any::<(bool, bool)>().prop_map(|(t, p)| Needs { t, p }),
+    ) {
+        let (sensor, calls) = calls;
+        for isa in Isa::available() {
+            let mut block = Block::new(isa);
+            for events in &calls {
+                let bytes = packed(events);
+                let ((ts, pixels, ps), found, bad) = oracle(events, sensor);
+                let call = Call::check(Events::packed(&bytes), sensor, &mut block, needs);
+                prop_assert_eq!(call.is_err(), bad);
+                let Ok(mut call) = call else { continue };
+                let mut seen = Column::default();
+                let handed_over = call.for_each_block(|c, latest| {
+                    let at = seen.1.len();
+                    seen.0.extend(c.t);
+                    seen.1.extend(c.pixel);
+                    seen.2.extend(c.p);
+                    assert!(!c.pixel.is_empty() && c.pixel.len() <= BLOCK);
+                    assert_eq!(ts[at..seen.1.len()].iter().max(), Some(&latest));
+                    Ok::<_, ()>(())
+                });
+                prop_assert_eq!(handed_over, Ok(found));
+                prop_assert_eq!(seen.1, pixels);
+                prop_assert_eq!(seen.0, if needs.t { ts } else { vec![] });
+                prop_assert_eq!(seen.2, if needs.p { ps } else { vec![] });
+            }
         }
     }
 
