@@ -1,4 +1,4 @@
-//! Vector instructions that EVT decoders use where the machine has them.
+//! Vector instructions that decoders use where the machine has them.
 //!
 //! Whatever is done here is done in plain code too, which says what is right; tests compare the two. This
 //! file is allowed
@@ -93,6 +93,38 @@ pub mod x86 {
             _mm512_storeu_si512(to.cast(), first);
             _mm512_storeu_si512(to.add(52).cast(), second);
         }
+    }
+
+    /// Writes four records to `rows[at..]`, as [`store_eight`] does eight.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub fn store_four(rows: &mut [MaybeUninit<Record>], at: usize, t: __m256i, rest: __m256i) {
+        assert!(at + 4 + SLACK <= rows.len());
+        let (even, odd) = (_mm256_unpacklo_epi64(t, rest), _mm256_unpackhi_epi64(t, rest));
+        let to = rows[at..].as_mut_ptr().cast::<u8>();
+        // SAFETY: the stores reach 39 + 16 = 55 bytes from `to`, and 5 rows of 13 bytes are there.
+        unsafe {
+            _mm_storeu_si128(to.cast(), _mm256_castsi256_si128(even));
+            _mm_storeu_si128(to.add(13).cast(), _mm256_castsi256_si128(odd));
+            _mm_storeu_si128(to.add(26).cast(), _mm256_extracti128_si256::<1>(even));
+            _mm_storeu_si128(to.add(39).cast(), _mm256_extracti128_si256::<1>(odd));
+        }
+    }
+
+    /// Four words of 64 bits.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub fn load_four(words: &[[u8; 8]; 4]) -> __m256i {
+        // SAFETY: 32 bytes are there; the load asks for no alignment.
+        unsafe { _mm256_loadu_si256(words.as_ptr().cast()) }
+    }
+
+    /// Eight words of 64 bits.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub fn load_longs(words: &[[u8; 8]; 8]) -> __m512i {
+        // SAFETY: 64 bytes are there; the load asks for no alignment.
+        unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
     }
 
     /// How many of the first `count` times are below the one before them; before the first that is
