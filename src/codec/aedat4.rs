@@ -175,16 +175,36 @@ impl Clone for Packed {
 }
 
 impl Packed {
-    /// Decodes it if that needs nothing of the packets before, and can be done in little memory.
-    fn decode(&mut self, bytes: &[u8], compression: Compression, scratch: &mut Scratch) {
+    /// The bytes to be decompressed, if it can be decoded in little memory, with nothing of the packets before.
+    fn ready<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         let bytes = &bytes[self.place.clone()];
-        if self.what != Use::Events || bytes.len() > HOLD {
-            return;
-        }
-        let content = scratch.decompress(compression, bytes, bytes.len() * SHARED_RATIO);
+        (self.what == Use::Events && bytes.len() <= HOLD).then_some(bytes)
+    }
+
+    fn take(&mut self, content: Option<&[u8]>) {
         let elements = content.and_then(|content| elements(content, self.at).ok());
         self.events.clear();
         self.found = elements.and_then(|elements| ordinary(elements, &mut self.events));
+    }
+}
+
+/// Decodes a packet or two, those of them that are [ready](Packed::ready).
+fn decode_ahead(packets: &mut [Packed], bytes: &[u8], compression: Compression, scratch: &mut Scratch) {
+    if let [a, b] = packets
+        && let (Some(one), Some(two)) = (a.ready(bytes), b.ready(bytes))
+    {
+        let limits = [one, two].map(|bytes| bytes.len() * SHARED_RATIO);
+        let contents = scratch.decompress_two(compression, [one, two], limits);
+        if let Some([one, two]) = contents {
+            a.take(one);
+            b.take(two);
+            return;
+        }
+    }
+    for packet in packets {
+        if let Some(bytes) = packet.ready(bytes) {
+            packet.take(scratch.decompress(compression, bytes, bytes.len() * SHARED_RATIO));
+        }
     }
 }
 
@@ -212,23 +232,26 @@ impl Shared {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Decodes one packet after the other, as long as there are any.
+    /// Decodes two packets after the other, as long as there are any.
     fn decode(&self, compression: Compression) {
         let mut work = self.lock();
         while work.next < work.len {
-            let at = work.next;
-            work.next += 1;
+            let place = work.next..(work.next + 2).min(work.len);
+            work.next = place.end;
             work.busy += 1;
-            let mut packet = take(&mut work.packets[at]);
+            let mut packets = [Packed::default(), Packed::default()];
+            let packets = &mut packets[..place.len()];
+            packets.swap_with_slice(&mut work.packets[place.clone()]);
             let mut scratch = work.scratch.pop().unwrap_or_default();
             let bytes = Arc::clone(&work.bytes);
             drop(work);
             // What panics here does so again when its turn comes, where it is seen.
-            let _ = catch_unwind(AssertUnwindSafe(|| packet.decode(&bytes, compression, &mut scratch)));
+            let decode = || decode_ahead(packets, &bytes, compression, &mut scratch);
+            let _ = catch_unwind(AssertUnwindSafe(decode));
             // The bytes are to be had back by whoever waits.
             drop(bytes);
             work = self.lock();
-            work.packets[at] = packet;
+            packets.swap_with_slice(&mut work.packets[place]);
             work.scratch.push(scratch);
             work.busy -= 1;
             if work.busy == 0 {
@@ -249,7 +272,7 @@ struct Found {
 /// What a thread needs to decompress.
 #[derive(Default)]
 struct Scratch {
-    plain: Vec<u8>,
+    plain: [Vec<u8>; 2],
     zstd: Zstd,
 }
 
@@ -266,17 +289,40 @@ impl Scratch {
         bytes: &'a [u8],
         limit: usize,
     ) -> Option<&'a [u8]> {
-        // A large one is not kept for the small ones that follow.
-        if self.plain.len() > 4 << 20 {
-            self.plain = Vec::new();
-        }
-        let plain = &mut self.plain;
+        self.tidy();
+        let plain = &mut self.plain[0];
         let len = match compression {
             Compression::None => return Some(bytes),
             Compression::Lz4 => lz4::decompress(bytes, plain, limit)?,
             Compression::Zstd => self.zstd.decompress(bytes, plain, limit)?,
         };
-        Some(&self.plain[..len])
+        Some(&plain[..len])
+    }
+
+    /// Two at once, where that is faster than one after the other.
+    fn decompress_two(
+        &mut self,
+        compression: Compression,
+        bytes: [&[u8]; 2],
+        limits: [usize; 2],
+    ) -> Option<[Option<&[u8]>; 2]> {
+        if compression != Compression::Lz4 {
+            return None;
+        }
+        self.tidy();
+        let [one, two] = &mut self.plain;
+        let lens = lz4::decompress_two(bytes, [one, two], limits);
+        let [one, two] = &self.plain;
+        Some([lens[0].map(|len| &one[..len]), lens[1].map(|len| &two[..len])])
+    }
+
+    /// A large one is not kept for the small ones that follow.
+    fn tidy(&mut self) {
+        for plain in &mut self.plain {
+            if plain.len() > 4 << 20 {
+                *plain = Vec::new();
+            }
+        }
     }
 }
 
@@ -536,12 +582,20 @@ impl Aedat4Decoder {
         held.len += 1;
     }
 
-    /// Decodes the packets that wait on as many threads as pay. With one, each is decoded when its turn comes.
+    /// Decodes the packets that wait on as many threads as pay; but one that waits alone, when its turn comes.
     fn decode_held(&mut self) {
         let (most, share) = self.threads;
         let Held { bytes, packets, len, .. } = &mut self.held;
         let threads = (bytes.len() / share).min(most).min(*len);
         if threads < 2 {
+            if *len > 1 {
+                if self.scratch.is_empty() {
+                    self.scratch.push(Scratch::default());
+                }
+                for two in packets[..*len].chunks_mut(2) {
+                    decode_ahead(two, bytes, self.compression, &mut self.scratch[0]);
+                }
+            }
             return;
         }
         let work = Work {
