@@ -7,11 +7,11 @@
 use std::mem::take;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::{
     Decoder, Encoder, Error, Event, EventBuffer, Family, Head, MAX_HEAD, Options, Patch, Record, Report,
-    Saved, Trigger, flatbuffer, lz4, prefix, unencodable, xml,
+    Saved, Trigger, flatbuffer, lz4, prefix, share::processors, unencodable, xml,
 };
 
 /// How a file begins. The size of the header follows, then the header.
@@ -324,12 +324,6 @@ impl Scratch {
             }
         }
     }
-}
-
-/// The processors, asked for once: that takes longer than decoding a packet.
-fn processors() -> usize {
-    static PROCESSORS: OnceLock<usize> = OnceLock::new();
-    *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 #[derive(Clone, Copy)]
