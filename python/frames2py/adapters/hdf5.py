@@ -541,8 +541,10 @@ class _Rows:
             step = chunk
         else:
             # Whole chunks, so that none is decompressed twice.
-            step = max(_ROWS // chunk, 1) * chunk if chunk > 1 else _ROWS
-            step = min(step, max(_ROWS, 1 << 20))
+            # Two threads have something to do, also where a chunk is all of the rows.
+            rows = 2 * _ROWS if self._blosc else _ROWS
+            step = max(rows // chunk, 1) * chunk if chunk > 1 else rows
+            step = min(step, max(rows, 1 << 20))
         for start in range(0, total, step):
             yield from self._rows(start, min(step, total - start))
 
