@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use super::simd::{self, Backend, Elements};
 use super::{
     Decoder, Encoder, Error, Event, EventBuffer, Family, Head, MAX_HEAD, Options, Patch, Record, Report,
     Saved, Trigger, flatbuffer, lz4, prefix, share::processors, unencodable, xml,
@@ -690,35 +691,15 @@ fn elements(content: &[u8], at: u64) -> Result<&[[u8; 16]], Error> {
 fn ordinary(elements: &[[u8; 16]], out: &mut EventBuffer) -> Option<Found> {
     /// The signs of t, x and y, and all of p but whether it is ON, in the 16 bytes as one number.
     const ODD: u128 = 0xfe_8000_8000_8000_0000_0000_0000;
-    let time = |element: &[u8; 16]| u128::from_le_bytes(*element) as i64;
     let n = elements.len();
-    // Each is copied whole; the bytes too much are written over by the next one, of the last by nothing.
-    let flat = out.room(n + 1).as_flattened_mut();
-    let first = elements.first().map_or(0, time);
-    let (mut all, mut last, mut steps) = (0, first, 0_u64);
-    let mut note = |element: &[u8; 16]| {
-        all |= u128::from_le_bytes(*element);
-        let t = time(element);
-        steps += u64::from(t < last);
-        last = t;
-    };
-    let (eights, rest) = elements.as_chunks::<8>();
-    for (i, eight) in eights.iter().enumerate() {
-        let to = flat.get_mut(i * 104..).and_then(|to| to.first_chunk_mut::<107>())?;
-        for (j, element) in eight.iter().enumerate() {
-            to[13 * j..13 * j + 16].copy_from_slice(element);
-            note(element);
-        }
-    }
-    for (i, element) in rest.iter().enumerate() {
-        flat[eights.len() * 104 + i * 13..][..16].copy_from_slice(element);
-        note(element);
-    }
+    let Elements { all, steps_back: steps } = simd::narrow(Backend::best(), elements, out.room(n + 1));
     if all & ODD != 0 {
         return None;
     }
     out.keep(n);
-    Some(Found { times: (n > 0).then_some((first, last)), steps })
+    let time = |element: &[u8; 16]| u128::from_le_bytes(*element) as i64;
+    let times = elements.first().map(time).zip(elements.last().map(time));
+    Some(Found { times, steps })
 }
 
 /// The triggers of a `TRIG` buffer that have to do with the camera's input or output pins: input 0 is the external input,
