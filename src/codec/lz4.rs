@@ -222,62 +222,31 @@ struct Lane<'a> {
 impl Lane<'_> {
     /// Goes on as long as sequences are short.
     fn short_alone(&mut self) {
-        let mut lane = Lane { block: self.block, out: self.out, at: self.at };
-        while lane.short() {}
-        self.at = lane.at;
+        let mut short = Short::new(self);
+        while short.next() {}
+        let left = short.left();
+        self.go_to(left);
     }
 
     /// Goes on in turn with another one, as long as sequences are short. Says whether the one at which it ends is here.
     fn short_in_turn(&mut self, other: &mut Lane<'_>) -> bool {
-        // Values of its own stay in registers.
-        let mut a = Lane { block: self.block, out: self.out, at: self.at };
-        let mut b = Lane { block: other.block, out: other.out, at: other.at };
+        let (mut a, mut b) = (Short::new(self), Short::new(other));
         let here = loop {
-            if !a.short() {
+            if !a.next() {
                 break true;
             }
-            if !b.short() {
+            if !b.next() {
                 break false;
             }
         };
-        (self.at, other.at) = (a.at, b.at);
+        let (left_a, left_b) = (a.left(), b.left());
+        self.go_to(left_a);
+        other.go_to(left_b);
         here
     }
 
-    /// Decompresses a sequence, if it is a short one, and not close to an end.
-    #[inline(always)]
-    fn short(&mut self) -> bool {
-        let Place { read, written } = self.at;
-        let Some(bytes) = self.block.get(read..).and_then(|block| block.first_chunk::<17>()) else {
-            return false;
-        };
-        let token = usize::from(bytes[0]);
-        let (literals, more) = (token >> 4, token & 15);
-        if literals == 15 || more == 15 {
-            return false;
-        }
-        let Some(to) = self.out.get_mut(written..).and_then(|out| out.first_chunk_mut::<16>()) else {
-            return false;
-        };
-        to.copy_from_slice(&bytes[1..]);
-        let offset = usize::from(u16::from_le_bytes([bytes[1 + literals], bytes[2 + literals]]));
-        let to = written + literals;
-        // A pattern of less than 8 bytes is repeated byte by byte.
-        if offset < 8 || offset > to {
-            return false;
-        }
-        let Some(out) = self.out.get_mut(to - offset..).filter(|out| out.len() >= offset + 24) else {
-            return false;
-        };
-        move_8(out, 0, offset);
-        if more > 4 {
-            move_8(out, 8, offset + 8);
-            if more > 12 {
-                move_8(out, 16, offset + 16);
-            }
-        }
-        self.at = Place { read: read + literals + 3, written: to + more + 4 };
-        true
+    fn go_to(&mut self, (left, written): (usize, usize)) {
+        self.at = Place { read: self.block.len() - left, written };
     }
 
     /// Decompresses a sequence. True if it was the block's last, `None` if the block is broken.
@@ -315,6 +284,58 @@ impl Lane<'_> {
         }
         self.at = Place { read: ip, written: op + length };
         Some(false)
+    }
+}
+
+/// Short sequences of a block, in values that stay in registers.
+struct Short<'a> {
+    rest: &'a [u8],
+    out: &'a mut [u8],
+    written: usize,
+}
+
+impl<'a> Short<'a> {
+    fn new(lane: &'a mut Lane<'_>) -> Self {
+        Short { rest: &lane.block[lane.at.read..], out: lane.out, written: lane.at.written }
+    }
+
+    /// The bytes that are left of the block, and those written.
+    fn left(&self) -> (usize, usize) {
+        (self.rest.len(), self.written)
+    }
+
+    /// Decompresses a sequence, if it is a short one, and not close to an end.
+    #[inline(always)]
+    fn next(&mut self) -> bool {
+        let Some(bytes) = self.rest.first_chunk::<17>() else { return false };
+        let token = usize::from(bytes[0]);
+        let (literals, more) = (token >> 4, token & 15);
+        if literals == 15 || more == 15 {
+            return false;
+        }
+        let offset = usize::from(u16::from_le_bytes([bytes[1 + literals], bytes[2 + literals]]));
+        let to = self.written + literals;
+        // A pattern of less than 8 bytes is repeated byte by byte.
+        if offset < 8 || offset > to {
+            return false;
+        }
+        let Some(out) = self.out.get_mut(self.written..).and_then(|out| out.first_chunk_mut::<38>()) else {
+            return false;
+        };
+        out[..16].copy_from_slice(&bytes[1..]);
+        let Some(out) = self.out.get_mut(to - offset..).filter(|out| out.len() >= offset + 24) else {
+            return false;
+        };
+        move_8(out, 0, offset);
+        if more > 4 {
+            move_8(out, 8, offset + 8);
+            if more > 12 {
+                move_8(out, 16, offset + 16);
+            }
+        }
+        self.rest = &self.rest[literals + 3..];
+        self.written = to + more + 4;
+        true
     }
 }
 
