@@ -599,7 +599,7 @@ class _Rows:
         return self._pack(start, columns)
 
     def _decompressed(self, start: int, rows: int) -> list[_Packed] | None:
-        """Events in columns that Blosc compressed, decompressed here, on several threads; None: HDF5 is to do it."""
+        """Events in columns that Blosc compressed, decompressed here; None: HDF5 is to do it."""
         datasets = self._found.datasets
         chunk = datasets[0].chunk
         if not self._blosc or start % chunk:
