@@ -168,10 +168,11 @@ class _Data:
     def __init__(self, file: File, found: Any, path: str) -> None:
         self.id = found
         shape = found.shape
+        kind = found.get_type()
         self.rows = int(shape[0])
-        self.dtype: np.dtype[Any] = found.dtype
+        self.dtype: np.dtype[Any] = kind.dtype
         width = int(shape[1]) if len(shape) == 2 else 1
-        size = int(found.get_type().get_size())
+        size = int(kind.get_size())
         self.row_bytes = width * size
         pipeline = found.get_create_plist()
         self.filters = [pipeline.get_filter(i)[0] for i in range(pipeline.get_nfilters())]
@@ -286,7 +287,8 @@ def _column(file: File, dataset: Any, name: str, *, may_be_bool: bool) -> _Data:
 
 def _attributes(file: File, found: Any) -> Any:
     h5py: ModuleType = file.h5py
-    return h5py.Group(found).attrs
+    # Most groups have none; to look each up takes longer than to count them.
+    return h5py.Group(found).attrs if h5py.h5a.get_num_attrs(found) else {}
 
 
 def _integer_attribute(value: object) -> int | None:
