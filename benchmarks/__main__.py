@@ -23,6 +23,8 @@ def main() -> int:
         arguments = names.add_parser(name, help=what)
         arguments.add_argument("--rounds", type=int, default=7, help="interleaved rounds (default: 7)")
         arguments.add_argument("--record", action="store_true", help="write the table to benchmarks/results/")
+        if name == "codecs":
+            arguments.add_argument("--quick", action="store_true", help="without the file of a gigabyte")
     gate.add_arguments(names.add_parser("gate", help="every kernel, cell by cell, with goals"))
     arguments = names.add_parser("tables", help="the tables of docs/performance.md, from a CSV of the gate")
     arguments.add_argument("csv", type=Path)
@@ -35,6 +37,9 @@ def main() -> int:
             report.put_tables(chosen.csv, chosen.page)
         else:
             print(report.tables_of(chosen.csv))
+        return 0
+    if chosen.name == "codecs":
+        codecs.run(chosen.rounds, record=chosen.record, quick=chosen.quick)
         return 0
     SIMPLE[chosen.name][0].run(chosen.rounds, record=chosen.record)
     return 0

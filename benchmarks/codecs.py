@@ -5,6 +5,9 @@ after round. A package counts only where it finds all events: their number and t
 fields must be those of the recordings' manifest. The table shows medians, in brackets the smallest
 and the largest, and the ratio to the fastest of the others, or to the one a goal names, round by round.
 
+The recordings being short, longer files are made of them, in a temporary folder. A second table shows
+what streaming needs in memory, and what an index of a file of a gigabyte takes.
+
 Recordings are in the folder that FRAMES2PY_RECORDINGS names, by default ../shared/recordings."""
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +27,7 @@ from typing import Any
 from .setup import RIVAL, ROOT, environment, machine
 
 WORKER = Path(__file__).with_name("codecs_worker.py")
+CHILD = Path(__file__).with_name("codecs_child.py")
 RECORDINGS = Path(os.environ.get("FRAMES2PY_RECORDINGS", ROOT.parent / "shared" / "recordings"))
 # For a steady figure, small files are read several times a round.
 SECONDS_A_TURN = 0.05
@@ -37,6 +42,8 @@ class Subject:
     goal: float
     #: What the goal is against; the fastest of the others if it is not said.
     rival: str | None = None
+    #: The recording that the file is made of, and how `codecs_child` calls that.
+    made_of: tuple[str, str] | None = None
 
 
 EVT3 = ("evt3", "evt3-batches", "faery", "expelliarmus", "evutils", "frames2py-1.1.0")
@@ -59,11 +66,34 @@ SUBJECTS = [
         2,
         "dv-processing",
     ),
+    Subject(
+        "AEDAT 4",
+        "imx636, three times, LZ4",
+        (1280, 720),
+        ("dv-processing", "faery", "aestream", "frames2py-1.1.0"),
+        2,
+        "dv-processing",
+        ("imx636.evt3.raw", "aedat4"),
+    ),
     Subject("ES", "dvs.es", (320, 240), ("faery",), 1),
     Subject(
         "DSEC", "sparklers_100k.dsec.h5", (640, 480), ("frames2py-1.1.0", "evutils"), 1.2, "frames2py-1.1.0"
     ),
+    Subject(
+        "DSEC",
+        "sparklers, ten times, Zstd",
+        (640, 480),
+        ("frames2py-1.1.0", "evutils"),
+        1.2,
+        "frames2py-1.1.0",
+        ("sparklers.evt2.raw", "h5"),
+    ),
 ]
+# Of these it is measured how much memory it takes to stream them: MiB above the batch.
+STREAMED = ["imx636.evt3.raw", "gen4.dat", "imx636, three times, LZ4", "sparklers, ten times, Zstd"]
+MOST_MEMORY = 16
+# The file of a gigabyte is made of this one. An index in decodes of the file, and a seek in ms.
+LONG, MOST_INDEX, MOST_SEEK = "imx636.evt3.raw", 1.2, 5
 # What a reader is installed from.
 PACKAGES = {
     "frames2py": (".[hdf5]",),
@@ -83,6 +113,7 @@ class Worker:
 
     def __init__(self, name: str, interpreter: Path) -> None:
         self.name = name
+        self.interpreter = interpreter
         self.process = subprocess.Popen(
             [str(interpreter), str(WORKER), name],
             stdin=subprocess.PIPE,
@@ -92,11 +123,11 @@ class Worker:
             cwd=ROOT / "target",
         )
 
-    def ask(self, subject: Subject, *, check: bool = False) -> dict[str, Any]:
+    def ask(self, subject: Subject, path: Path, *, check: bool = False) -> dict[str, Any]:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         width, height = subject.size
-        line = "\t".join([subject.kind, str(width), str(height), str(RECORDINGS / subject.file)])
+        line = "\t".join([subject.kind, str(width), str(height), str(path)])
         try:
             self.process.stdin.write(("check " if check else "") + line + "\n")
             self.process.stdin.flush()
@@ -115,6 +146,18 @@ def said(message: str) -> None:
     print(message, file=sys.stderr)
 
 
+def child(interpreter: Path, *arguments: object) -> dict[str, Any]:
+    done = subprocess.run(
+        [str(interpreter), str(CHILD), *map(str, arguments)],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT / "target",
+    )
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
 def workers(names: list[str]) -> dict[str, Worker]:
     made: dict[tuple[str, ...], Path] = {}
     found = {}
@@ -130,9 +173,9 @@ def workers(names: list[str]) -> dict[str, Worker]:
     return found
 
 
-def exact(subject: Subject, worker: Worker, expected: dict[str, int]) -> bool:
+def exact(subject: Subject, path: Path, worker: Worker, expected: dict[str, int]) -> bool:
     """Whether it reads all of the file, which is said if not."""
-    answer = worker.ask(subject, check=True)
+    answer = worker.ask(subject, path, check=True)
     if answer == expected:
         return True
     reason = answer.get("error") or f"it finds {answer}, not {expected}"
@@ -140,14 +183,14 @@ def exact(subject: Subject, worker: Worker, expected: dict[str, int]) -> bool:
     return False
 
 
-def measure(subject: Subject, readers: list[Worker], rounds: int) -> dict[str, list[float]]:
+def measure(subject: Subject, path: Path, readers: list[Worker], rounds: int) -> dict[str, list[float]]:
     """Seconds a read, by reader and round."""
     found: dict[str, list[float]] = {reader.name: [] for reader in readers}
-    repeats = {r.name: max(1, round(SECONDS_A_TURN / r.ask(subject)["seconds"])) for r in readers}
+    repeats = {r.name: max(1, round(SECONDS_A_TURN / r.ask(subject, path)["seconds"])) for r in readers}
     for number in range(rounds):
         turn = number % len(readers)
         for reader in readers[turn:] + readers[:turn]:
-            times = [reader.ask(subject)["seconds"] for _ in range(repeats[reader.name])]
+            times = [reader.ask(subject, path)["seconds"] for _ in range(repeats[reader.name])]
             found[reader.name].append(statistics.median(times))
     return found
 
@@ -173,8 +216,50 @@ def shown(values: list[float]) -> str:
     return f"{statistics.median(values):.3g} ({min(values):.3g} to {max(values):.3g})"
 
 
-def run(rounds: int, *, record: bool) -> None:
-    """Measures and prints the table."""
+def judged(what: str, found: str, value: float, most: float, unit: str) -> str:
+    return f"| {what} | {found} | <= {most:g}{unit}: {'met' if value <= most else 'missed'} |"
+
+
+def memory_rows(interpreter: Path, files: dict[str, Path]) -> list[str]:
+    if not sys.platform.startswith("linux"):
+        said("memory is measured on Linux only")
+        return []
+    rows = []
+    sizes = {subject.file: subject.size for subject in SUBJECTS}
+    for name in STREAMED:
+        if name not in files:
+            continue
+        answer = child(interpreter, "memory", files[name], *sizes[name])
+        above, batch = answer["above"] / 2**20, answer["batch"] / 2**20
+        found = f"{above - batch:.3g} MiB above a batch of {batch:.2g} MiB"
+        rows.append(judged(f"memory while streaming {name}", found, above - batch, MOST_MEMORY, " MiB"))
+    return rows
+
+
+def index_rows(interpreter: Path, folder: Path, rounds: int) -> list[str]:
+    path = folder / "long.raw"
+    try:
+        times = child(interpreter, "raw", RECORDINGS / LONG, path)["times"]
+        answer = child(interpreter, "index", path, rounds)
+    finally:
+        path.unlink(missing_ok=True)
+    what = f"1 GB of EVT 3.0, {LONG} {times} times"
+    index = f"{answer['ratio']:.2f} x a plain decode, which takes {answer['decode']:.2f} s"
+    seek, slowest = answer["seek"] * 1e3, answer["slowest_seek"] * 1e3
+    found = f"{seek:.2g} ms, at most {slowest:.2g} ms"
+    return [
+        judged(f"the index of {what}", index, answer["ratio"], MOST_INDEX, " x"),
+        judged("a seek in it, and the first batch there", found, seek, MOST_SEEK, " ms"),
+    ]
+
+
+def run(rounds: int, *, record: bool, quick: bool = False) -> None:
+    """Measures and prints the tables; without the file of a gigabyte if `quick`."""
+    with tempfile.TemporaryDirectory(prefix="frames2py-") as folder:
+        measure_all(rounds, Path(folder), record=record, quick=quick)
+
+
+def measure_all(rounds: int, folder: Path, *, record: bool, quick: bool) -> None:
     manifest = RECORDINGS / "MANIFEST.tsv"
     if not manifest.exists():
         sys.exit(f"no recordings in {RECORDINGS}; set FRAMES2PY_RECORDINGS")
@@ -183,20 +268,35 @@ def run(rounds: int, *, record: bool) -> None:
     (ROOT / "target").mkdir(exist_ok=True)
     readers = workers(["frames2py", *dict.fromkeys(peer for subject in SUBJECTS for peer in subject.peers)])
     rows = []
-    for subject in SUBJECTS:
-        names = ("events", "on", "sum_t", "sum_x", "sum_y")
-        expected = {name: int(known[subject.file][name]) for name in names}
+    files = {}
+    for number, subject in enumerate(SUBJECTS):
+        if subject.made_of is None:
+            path = RECORDINGS / subject.file
+            names = ("events", "on", "sum_t", "sum_x", "sum_y")
+            expected = {name: int(known[subject.file][name]) for name in names}
+        elif "frames2py" in readers:
+            recording, how = subject.made_of
+            path = folder / f"{number}.{how}"
+            expected = child(readers["frames2py"].interpreter, how, RECORDINGS / recording, path)
+        else:
+            continue
+        files[subject.file] = path
         taking_part = [
             readers[name]
             for name in ("frames2py", *subject.peers)
-            if name in readers and exact(subject, readers[name], expected)
+            if name in readers and exact(subject, path, readers[name], expected)
         ]
         if not taking_part or taking_part[0].name != "frames2py":
             said(f"{subject.file}: not measured, as frames2py does not read it")
             continue
-        rows += row(subject, expected["events"], measure(subject, taking_part, rounds))
+        rows += row(subject, expected["events"], measure(subject, path, taking_part, rounds))
     for reader in readers.values():
         reader.close()
+    others = []
+    if "frames2py" in readers:
+        ours = readers["frames2py"].interpreter
+        others += memory_rows(ours, files)
+        others += [] if quick else index_rows(ours, folder, rounds)
     table = [
         f"# Reading recordings, {datetime.date.today()}",
         "",
@@ -208,6 +308,10 @@ def run(rounds: int, *, record: bool) -> None:
         "| recording | this | ratio | goal | others |",
         "| --- | --- | --- | --- | --- |",
         *rows,
+        "",
+        "| what | found | goal |",
+        "| --- | --- | --- |",
+        *others,
     ]
     text = "\n".join(table) + "\n"
     print(text)

@@ -29,12 +29,12 @@ __all__ = [
     "convert_events",
     "debug_build",
     "decode_ecf",
-    "decompress_blosc",
     "encode_png",
     "listeners",
     "new_frame",
     "newer",
     "pack_columns",
+    "read_blosc",
     "wait_arguments",
 ]
 
@@ -230,7 +230,10 @@ def wait_arguments(
 def newer(engine: Engine, sequence: int) -> Snapshot | None: ...
 def listeners(engine: Engine, make: Callable[[], _T]) -> _T: ...
 def decode_ecf(chunk: bytes) -> np.ndarray[tuple[int], np.dtype[np.uint8]]: ...
-def decompress_blosc(
-    columns: list[tuple[int, list[bytes]]], rows: int
-) -> list[np.ndarray[tuple[int], np.dtype[np.uint8]]] | None: ...
+def read_blosc(
+    columns: list[tuple[str, list[bytes]]], chunk: int, rows: int, t_offset: int, previous: int
+) -> (
+    list[tuple[np.ndarray[tuple[int], np.dtype[np.uint8]], int, int | None, tuple[int, int, int] | None]]
+    | None
+): ...
 def encode_png(rgb: NDArray[np.uint8]) -> bytes: ...

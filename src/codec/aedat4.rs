@@ -7,11 +7,12 @@
 use std::mem::take;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use super::simd::{self, Backend, Elements};
 use super::{
     Decoder, Encoder, Error, Event, EventBuffer, Family, Head, MAX_HEAD, Options, Patch, Record, Report,
-    Saved, Trigger, flatbuffer, lz4, prefix, unencodable, xml,
+    Saved, Trigger, flatbuffer, lz4, prefix, share::processors, unencodable, xml,
 };
 
 /// How a file begins. The size of the header follows, then the header.
@@ -175,16 +176,36 @@ impl Clone for Packed {
 }
 
 impl Packed {
-    /// Decodes it if that needs nothing of the packets before, and can be done in little memory.
-    fn decode(&mut self, bytes: &[u8], compression: Compression, scratch: &mut Scratch) {
+    /// The bytes to be decompressed, if it can be decoded in little memory, with nothing of the packets before.
+    fn ready<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         let bytes = &bytes[self.place.clone()];
-        if self.what != Use::Events || bytes.len() > HOLD {
-            return;
-        }
-        let content = scratch.decompress(compression, bytes, bytes.len() * SHARED_RATIO);
+        (self.what == Use::Events && bytes.len() <= HOLD).then_some(bytes)
+    }
+
+    fn take(&mut self, content: Option<&[u8]>) {
         let elements = content.and_then(|content| elements(content, self.at).ok());
         self.events.clear();
         self.found = elements.and_then(|elements| ordinary(elements, &mut self.events));
+    }
+}
+
+/// Decodes a packet or two, those of them that are [ready](Packed::ready).
+fn decode_ahead(packets: &mut [Packed], bytes: &[u8], compression: Compression, scratch: &mut Scratch) {
+    if let [a, b] = packets
+        && let (Some(one), Some(two)) = (a.ready(bytes), b.ready(bytes))
+    {
+        let limits = [one, two].map(|bytes| bytes.len() * SHARED_RATIO);
+        let contents = scratch.decompress_two(compression, [one, two], limits);
+        if let Some([one, two]) = contents {
+            a.take(one);
+            b.take(two);
+            return;
+        }
+    }
+    for packet in packets {
+        if let Some(bytes) = packet.ready(bytes) {
+            packet.take(scratch.decompress(compression, bytes, bytes.len() * SHARED_RATIO));
+        }
     }
 }
 
@@ -212,23 +233,26 @@ impl Shared {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Decodes one packet after the other, as long as there are any.
+    /// Decodes two packets after the other, as long as there are any.
     fn decode(&self, compression: Compression) {
         let mut work = self.lock();
         while work.next < work.len {
-            let at = work.next;
-            work.next += 1;
+            let place = work.next..(work.next + 2).min(work.len);
+            work.next = place.end;
             work.busy += 1;
-            let mut packet = take(&mut work.packets[at]);
+            let mut packets = [Packed::default(), Packed::default()];
+            let packets = &mut packets[..place.len()];
+            packets.swap_with_slice(&mut work.packets[place.clone()]);
             let mut scratch = work.scratch.pop().unwrap_or_default();
             let bytes = Arc::clone(&work.bytes);
             drop(work);
             // What panics here does so again when its turn comes, where it is seen.
-            let _ = catch_unwind(AssertUnwindSafe(|| packet.decode(&bytes, compression, &mut scratch)));
+            let decode = || decode_ahead(packets, &bytes, compression, &mut scratch);
+            let _ = catch_unwind(AssertUnwindSafe(decode));
             // The bytes are to be had back by whoever waits.
             drop(bytes);
             work = self.lock();
-            work.packets[at] = packet;
+            packets.swap_with_slice(&mut work.packets[place]);
             work.scratch.push(scratch);
             work.busy -= 1;
             if work.busy == 0 {
@@ -249,7 +273,7 @@ struct Found {
 /// What a thread needs to decompress.
 #[derive(Default)]
 struct Scratch {
-    plain: Vec<u8>,
+    plain: [Vec<u8>; 2],
     zstd: Zstd,
 }
 
@@ -266,24 +290,41 @@ impl Scratch {
         bytes: &'a [u8],
         limit: usize,
     ) -> Option<&'a [u8]> {
-        // A large one is not kept for the small ones that follow.
-        if self.plain.len() > 4 << 20 {
-            self.plain = Vec::new();
-        }
-        let plain = &mut self.plain;
+        self.tidy();
+        let plain = &mut self.plain[0];
         let len = match compression {
             Compression::None => return Some(bytes),
             Compression::Lz4 => lz4::decompress(bytes, plain, limit)?,
             Compression::Zstd => self.zstd.decompress(bytes, plain, limit)?,
         };
-        Some(&self.plain[..len])
+        Some(&plain[..len])
     }
-}
 
-/// The processors, asked for once: that takes longer than decoding a packet.
-fn processors() -> usize {
-    static PROCESSORS: OnceLock<usize> = OnceLock::new();
-    *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
+    /// Two at once, where that is faster than one after the other.
+    fn decompress_two(
+        &mut self,
+        compression: Compression,
+        bytes: [&[u8]; 2],
+        limits: [usize; 2],
+    ) -> Option<[Option<&[u8]>; 2]> {
+        if compression != Compression::Lz4 {
+            return None;
+        }
+        self.tidy();
+        let [one, two] = &mut self.plain;
+        let lens = lz4::decompress_two(bytes, [one, two], limits);
+        let [one, two] = &self.plain;
+        Some([lens[0].map(|len| &one[..len]), lens[1].map(|len| &two[..len])])
+    }
+
+    /// A large one is not kept for the small ones that follow.
+    fn tidy(&mut self) {
+        for plain in &mut self.plain {
+            if plain.len() > 4 << 20 {
+                *plain = Vec::new();
+            }
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -536,12 +577,20 @@ impl Aedat4Decoder {
         held.len += 1;
     }
 
-    /// Decodes the packets that wait on as many threads as pay. With one, each is decoded when its turn comes.
+    /// Decodes the packets that wait on as many threads as pay; but one that waits alone, when its turn comes.
     fn decode_held(&mut self) {
         let (most, share) = self.threads;
         let Held { bytes, packets, len, .. } = &mut self.held;
         let threads = (bytes.len() / share).min(most).min(*len);
         if threads < 2 {
+            if *len > 1 {
+                if self.scratch.is_empty() {
+                    self.scratch.push(Scratch::default());
+                }
+                for two in packets[..*len].chunks_mut(2) {
+                    decode_ahead(two, bytes, self.compression, &mut self.scratch[0]);
+                }
+            }
             return;
         }
         let work = Work {
@@ -642,35 +691,15 @@ fn elements(content: &[u8], at: u64) -> Result<&[[u8; 16]], Error> {
 fn ordinary(elements: &[[u8; 16]], out: &mut EventBuffer) -> Option<Found> {
     /// The signs of t, x and y, and all of p but whether it is ON, in the 16 bytes as one number.
     const ODD: u128 = 0xfe_8000_8000_8000_0000_0000_0000;
-    let time = |element: &[u8; 16]| u128::from_le_bytes(*element) as i64;
     let n = elements.len();
-    // Each is copied whole; the bytes too much are written over by the next one, of the last by nothing.
-    let flat = out.room(n + 1).as_flattened_mut();
-    let first = elements.first().map_or(0, time);
-    let (mut all, mut last, mut steps) = (0, first, 0_u64);
-    let mut note = |element: &[u8; 16]| {
-        all |= u128::from_le_bytes(*element);
-        let t = time(element);
-        steps += u64::from(t < last);
-        last = t;
-    };
-    let (eights, rest) = elements.as_chunks::<8>();
-    for (i, eight) in eights.iter().enumerate() {
-        let to = flat.get_mut(i * 104..).and_then(|to| to.first_chunk_mut::<107>())?;
-        for (j, element) in eight.iter().enumerate() {
-            to[13 * j..13 * j + 16].copy_from_slice(element);
-            note(element);
-        }
-    }
-    for (i, element) in rest.iter().enumerate() {
-        flat[eights.len() * 104 + i * 13..][..16].copy_from_slice(element);
-        note(element);
-    }
+    let Elements { all, steps_back: steps } = simd::narrow(Backend::best(), elements, out.room(n + 1));
     if all & ODD != 0 {
         return None;
     }
     out.keep(n);
-    Some(Found { times: (n > 0).then_some((first, last)), steps })
+    let time = |element: &[u8; 16]| u128::from_le_bytes(*element) as i64;
+    let times = elements.first().map(time).zip(elements.last().map(time));
+    Some(Found { times, steps })
 }
 
 /// The triggers of a `TRIG` buffer that have to do with the camera's input or output pins: input 0 is the external input,

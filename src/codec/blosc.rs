@@ -6,8 +6,6 @@
 //! bytes of elements, then all second ones, and so on. LZ4 and Zstd are read here, with byte shuffle or none.
 //! What is anything else, or not quite as it should be, is left to Blosc itself.
 
-use std::sync::{Mutex, OnceLock, PoisonError};
-
 const HEADER: usize = 16;
 /// A block is compressed in streams only if these have this many bytes, and there are no more than 16.
 const MIN_STREAM: usize = 128;
@@ -135,40 +133,6 @@ fn unshuffle_by<const N: usize>(from: &[u8], to: &mut [u8]) {
     rest.copy_from_slice(&from[count * N..]);
 }
 
-/// Decompresses chunks, each to its own place, on as many threads as pay. Whether all are done.
-pub fn decompress_all(chunks: Vec<(&[u8], &mut [u8])>) -> bool {
-    /// Less than this is not worth a thread.
-    const SHARE: usize = 1 << 18;
-    let bytes: usize = chunks.iter().map(|(_, out)| out.len()).sum();
-    // Asking takes as long as decompressing a chunk.
-    static PROCESSORS: OnceLock<usize> = OnceLock::new();
-    let processors = *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from));
-    let helpers = (bytes / SHARE).min(processors).min(chunks.len()).min(4).saturating_sub(1);
-    let left = Mutex::new((chunks, true));
-    let work = || {
-        let mut scratch = Scratch::new();
-        loop {
-            let next = left.lock().unwrap_or_else(PoisonError::into_inner).0.pop();
-            let Some((chunk, out)) = next else { return };
-            if decompress(chunk, out, &mut scratch).is_none() {
-                let mut left = left.lock().unwrap_or_else(PoisonError::into_inner);
-                left.0.clear();
-                left.1 = false;
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..helpers {
-            // Without a thread, the work is done here.
-            if std::thread::Builder::new().spawn_scoped(scope, work).is_err() {
-                break;
-            }
-        }
-        work();
-    });
-    left.into_inner().unwrap_or_else(PoisonError::into_inner).1
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -248,7 +212,7 @@ mod tests {
             data.truncate(data.len() - cut % data.len());
             let packed = chunk(&data, size, block, codec, shuffle, split);
             let mut out = vec![0; data.len()];
-            prop_assert!(decompress_all(vec![(&packed, &mut out)]));
+            prop_assert!(decompress(&packed, &mut out, &mut Scratch::new()).is_some());
             prop_assert_eq!(&out, &data);
             // Cut short it is refused.
             prop_assert!(decompress(&packed[..packed.len() - 1], &mut out, &mut Scratch::new()).is_none());

@@ -8,7 +8,14 @@
 //! | 8 bytes each | time (32 bits, µs), then x (14 bits, lowest), y (14), polarity (4) |
 //!
 //! The 32 bits of time overflow after 71 min 35 s. See [`Clock`] for how that is undone.
+//!
+//! This file is allowed `unsafe`: it keeps rows that it wrote to memory without a value, and calls functions
+//! compiled for instructions that were looked for when the decoder was made.
+#![allow(unsafe_code)]
 
+use std::mem::MaybeUninit;
+
+use super::simd::Backend;
 use super::{
     Decoder, Encoder, Error, Event, EventBuffer, Head, MAX_HEAD, Partial, Record, Report, Saved, record,
     unencodable,
@@ -176,14 +183,123 @@ pub struct DatDecoder {
     events: u64,
     backward_steps: u64,
     truncated_tail: u64,
+    backend: Backend,
 }
 
-/// Records that are looked at together.
-const GROUP: usize = 64;
+/// How many records were decoded.
+struct Took {
+    events: usize,
+    steps_back: u64,
+}
+
+/// Decodes the records behind the first one, which was decoded already, up to one that the [`Clock`] has to see, as its
+/// time is far from that of the record before it. Writes them to the front of `rows`, of which there are at least as many.
+/// In plain code.
+#[inline(always)]
+fn near_plain(records: &[[u8; 8]], base: u64, rows: &mut [MaybeUninit<Record>]) -> Took {
+    /// Records that are looked at together.
+    const GROUP: usize = 64;
+    let (mut events, mut steps_back) = (0, 0);
+    for start in (0..records.len() - 1).step_by(GROUP) {
+        let group = &records[start..(start + GROUP + 1).min(records.len())];
+        let pairs = group.windows(2).map(|pair| (time(&pair[0]), time(&pair[1])));
+        let far = |&(before, t): &(u32, u32)| t.abs_diff(before) > OVERFLOW;
+        // Without a loop that ends early, several pairs are compared at once.
+        let some_far = pairs.clone().fold(false, |some, pair| some | far(&pair));
+        let near = if some_far { pairs.clone().position(|pair| far(&pair)) } else { None };
+        let count = near.unwrap_or(group.len() - 1);
+        steps_back += pairs.take(count).fold(0, |steps, (before, t)| steps + u32::from(t < before));
+        for (record, row) in group[1..][..count].iter().zip(&mut rows[start..]) {
+            row.write(event(record, base | u64::from(time(record))));
+        }
+        events += count;
+        if near.is_some() {
+            break;
+        }
+    }
+    Took { events, steps_back: steps_back.into() }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::*;
+
+    use super::*;
+    use crate::codec::simd::x86::{SLACK, load_four, load_longs, store_eight, store_four};
+
+    /// As [`near_plain`], four at a time.
+    #[target_feature(enable = "avx2,popcnt")]
+    pub fn near_avx2(records: &[[u8; 8]], base: u64, rows: &mut [MaybeUninit<Record>]) -> Took {
+        let (mut events, mut steps_back) = (0, 0);
+        let base_time = _mm256_set1_epi64x(base as i64);
+        let low = _mm256_set1_epi64x(0xffff_ffff);
+        let overflow = _mm256_set1_epi64x(OVERFLOW.into());
+        while let Some([front @ .., _]) = records[events..].first_chunk::<5>()
+            && events + 4 + SLACK <= rows.len()
+        {
+            let Some(four) = records[events + 1..].first_chunk::<4>() else { break };
+            let word = load_four(four);
+            let (time, before) = (_mm256_and_si256(word, low), _mm256_and_si256(load_four(front), low));
+            let back = _mm256_cmpgt_epi64(before, time);
+            let step = _mm256_sub_epi64(time, before);
+            let size = _mm256_sub_epi64(_mm256_xor_si256(step, back), back);
+            let far = _mm256_cmpgt_epi64(size, overflow);
+            if _mm256_testz_si256(far, far) == 0 {
+                break;
+            }
+            let x = _mm256_and_si256(_mm256_srli_epi64::<32>(word), _mm256_set1_epi64x(0x3fff));
+            let y = _mm256_and_si256(_mm256_srli_epi64::<30>(word), _mm256_set1_epi64x(0x3fff_0000));
+            let p = _mm256_slli_epi64::<32>(_mm256_srli_epi64::<60>(word));
+            let rest = _mm256_or_si256(_mm256_or_si256(x, y), p);
+            store_four(rows, events, _mm256_or_si256(base_time, time), rest);
+            steps_back += u64::from(_mm256_movemask_pd(_mm256_castsi256_pd(back)).count_ones());
+            events += 4;
+        }
+        let rest = near_plain(&records[events..], base, &mut rows[events..]);
+        Took { events: events + rest.events, steps_back: steps_back + rest.steps_back }
+    }
+
+    /// As [`near_plain`], eight at a time.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,popcnt")]
+    pub fn near_avx512(records: &[[u8; 8]], base: u64, rows: &mut [MaybeUninit<Record>]) -> Took {
+        let (mut events, mut steps_back) = (0, 0);
+        let base_time = _mm512_set1_epi64(base as i64);
+        let low = _mm512_set1_epi64(0xffff_ffff);
+        let overflow = _mm512_set1_epi64(OVERFLOW.into());
+        let mut before = _mm512_set1_epi64(time(&records[0]).into());
+        for eight in records[1..].as_chunks::<8>().0 {
+            if events + 8 + SLACK > rows.len() {
+                break;
+            }
+            let word = load_longs(eight);
+            let time = _mm512_and_si512(word, low);
+            let previous = _mm512_alignr_epi64::<7>(time, before);
+            before = time;
+            let far = _mm512_cmpgt_epi64_mask(_mm512_abs_epi64(_mm512_sub_epi64(time, previous)), overflow);
+            if far != 0 {
+                break;
+            }
+            let x = _mm512_and_si512(_mm512_srli_epi64::<32>(word), _mm512_set1_epi64(0x3fff));
+            let y = _mm512_and_si512(_mm512_srli_epi64::<30>(word), _mm512_set1_epi64(0x3fff_0000));
+            let p = _mm512_slli_epi64::<32>(_mm512_srli_epi64::<60>(word));
+            let rest = _mm512_or_si512(_mm512_or_si512(x, y), p);
+            store_eight(rows, events, _mm512_or_si512(base_time, time), rest);
+            steps_back += u64::from(_mm512_cmplt_epu64_mask(time, previous).count_ones());
+            events += 8;
+        }
+        let rest = near_plain(&records[events..], base, &mut rows[events..]);
+        Took { events: events + rest.events, steps_back: steps_back + rest.steps_back }
+    }
+}
 
 impl DatDecoder {
     /// A decoder at the first record; `name` is that of the type of event.
     pub fn new(name: &'static str) -> Self {
+        Self::with_backend(name, Backend::best())
+    }
+
+    /// A decoder that uses these instructions, which this machine has.
+    fn with_backend(name: &'static str, backend: Backend) -> Self {
         DatDecoder {
             name,
             partial: Partial::default(),
@@ -191,41 +307,35 @@ impl DatDecoder {
             events: 0,
             backward_steps: 0,
             truncated_tail: 0,
+            backend,
         }
     }
 
-    fn decode(&mut self, records: &[[u8; 8]], out: &mut EventBuffer) {
-        let rows = out.room(records.len());
-        for (records, rows) in records.chunks(GROUP).zip(rows.chunks_mut(GROUP)) {
-            // Times that rise, and by little, are the file's with the overflows so far.
-            let (Some(first), Some(last)) = (records.first().map(time), records.last().map(time)) else {
-                break;
-            };
-            // Without a loop's memory of the time before, several pairs are compared at once.
-            let pairs = records.windows(2).map(|pair| (time(&pair[0]), time(&pair[1])));
-            let mut step = first < self.clock.last;
-            pairs.clone().for_each(|(before, t)| step |= t < before);
-            if self.clock.epoch > 0 {
-                step |= first.saturating_sub(self.clock.last) > OVERFLOW;
-                pairs.for_each(|(before, t)| step |= t.saturating_sub(before) > OVERFLOW);
-            }
-            let base = self.clock.base();
-            if step {
-                for (record, row) in records.iter().zip(rows) {
-                    let before = self.clock.base() | u64::from(self.clock.last);
-                    let t = self.clock.time(time(record));
-                    self.backward_steps += u64::from(t < before);
-                    *row = event(record, t);
-                }
-            } else {
-                for (record, row) in records.iter().zip(rows) {
-                    *row = event(record, base | u64::from(time(record)));
-                }
-                self.clock.last = last;
-            }
-        }
+    fn decode(&mut self, mut records: &[[u8; 8]], out: &mut EventBuffer) {
         self.events += records.len() as u64;
-        out.keep(records.len());
+        while let [first, behind @ ..] = records {
+            let before = self.clock.base() | u64::from(self.clock.last);
+            let t = self.clock.time(time(first));
+            self.backward_steps += u64::from(t < before);
+            let base = self.clock.base();
+            out.append(&[event(first, t)]);
+            let rows = out.uninit_room(behind.len() + 1);
+            let took = match self.backend {
+                Backend::Plain => near_plain(records, base, rows),
+                // SAFETY: `Backend` is only made where the machine has the instructions.
+                #[cfg(target_arch = "x86_64")]
+                Backend::Avx2 => unsafe { x86::near_avx2(records, base, rows) },
+                // SAFETY: the same.
+                #[cfg(target_arch = "x86_64")]
+                Backend::Avx512 => unsafe { x86::near_avx512(records, base, rows) },
+            };
+            // SAFETY: there is room for more than that, and each event was written to the row behind the one
+            // before it.
+            unsafe { out.keep_written(took.events) };
+            self.clock.last = time(&records[took.events]);
+            self.backward_steps += took.steps_back;
+            records = &behind[took.events..];
+        }
     }
 }
 
@@ -356,11 +466,18 @@ mod tests {
         records.iter().flat_map(|&(t, word)| [t.to_le_bytes(), word.to_le_bytes()].concat()).collect()
     }
 
+    /// What each of the variants makes of the times; all make the same.
     fn times(file: &[u32]) -> Vec<u64> {
         let records: Vec<_> = file.iter().map(|&t| (t, 0)).collect();
-        let (events, end) = testing::decode(DatDecoder::new(""), &bytes(&records), &[usize::MAX]);
-        assert_eq!(end, Ok(()));
-        events.iter().map(|event| event.t).collect()
+        let mut all = Backend::all().map(|backend| {
+            let decoder = DatDecoder::with_backend("", backend);
+            let (events, end) = testing::decode(decoder, &bytes(&records), &[usize::MAX]);
+            assert_eq!(end, Ok(()));
+            events.iter().map(|event| event.t).collect()
+        });
+        let first = all.next().unwrap();
+        all.for_each(|times: Vec<_>| assert_eq!(times, first));
+        first
     }
 
     #[test]
@@ -423,16 +540,45 @@ mod tests {
         }
 
         #[test]
-        fn groups_change_nothing(
-            steps in prop::collection::vec(prop_oneof![
-                0u32..100, any::<u32>(), Just(u32::MAX), OVERFLOW - 2..OVERFLOW + 3, 1u32 << 28..(1 << 28) + 2,
-            ], 0..200),
+        fn every_variant_decodes_as_one_record_after_the_other(
+            steps in prop::collection::vec((prop_oneof![
+                20 => 0u32..100,
+                2 => (-100i32..0).prop_map(|step| step as u32),
+                1 => prop_oneof![
+                    any::<u32>(), Just(u32::MAX), OVERFLOW - 2..OVERFLOW + 3, 1u32 << 28..(1 << 28) + 2,
+                ],
+            ], any::<u32>()), 0..300),
+            sizes in prop::collection::vec(1usize..900, 1..5),
         ) {
             let mut t = 0u32;
-            let file: Vec<_> = steps.iter().map(|step| { t = t.wrapping_add(*step); t }).collect();
+            let file: Vec<_> = steps.iter().map(|&(step, word)| { t = t.wrapping_add(step); (t, word) }).collect();
             let mut clock = Clock::default();
-            let one_by_one: Vec<_> = file.iter().map(|&t| clock.time(t)).collect();
-            prop_assert_eq!(times(&file), one_by_one);
+            let mut expected: Vec<Event> = Vec::new();
+            for &(t, word) in &file {
+                let (x, y, p) = (word & 0x3fff, word >> 14 & 0x3fff, word >> 28);
+                expected.push(Event { t: clock.time(t), x: x as u16, y: y as u16, p: p as u8 });
+            }
+            let steps_back = expected.windows(2).filter(|pair| pair[1].t < pair[0].t).count();
+            for backend in Backend::all() {
+                let mut decoder = DatDecoder::with_backend("", backend);
+                let mut out = EventBuffer::new();
+                let bytes = bytes(&file);
+                let mut rest = &bytes[..];
+                for &size in sizes.iter().cycle() {
+                    let (piece, behind) = rest.split_at(size.min(rest.len()));
+                    decoder.feed(piece, &mut out).unwrap();
+                    rest = behind;
+                    if rest.is_empty() {
+                        break;
+                    }
+                }
+                let events: Vec<_> = out.records().iter().map(Event::from_record).collect();
+                prop_assert_eq!(&events, &expected, "{:?}", backend);
+                let report = decoder.report();
+                let counts = (report.backward_steps, report.time_wraps, decoder.events);
+                let wanted = (steps_back as u64, clock.epochs.into(), file.len() as u64);
+                prop_assert_eq!(counts, wanted, "{:?}", backend);
+            }
         }
 
         #[test]

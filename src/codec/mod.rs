@@ -25,6 +25,7 @@ mod index;
 mod lz4;
 mod recording;
 mod report;
+pub mod share;
 mod simd;
 mod stream;
 mod text;

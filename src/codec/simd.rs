@@ -1,9 +1,11 @@
-//! Vector instructions that EVT decoders use where the machine has them.
+//! Vector instructions that decoders use where the machine has them.
 //!
 //! Whatever is done here is done in plain code too, which says what is right; tests compare the two. This
 //! file is allowed
 //! `unsafe`: it loads from and stores to memory by pointer.
 #![allow(unsafe_code)]
+
+use super::Record;
 
 /// The instructions a decoder uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +36,57 @@ impl Backend {
     }
 }
 
+/// What is found in elements of 16 bytes whose first 8 are a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Elements {
+    /// The bits that any of them has.
+    pub all: u128,
+    /// How often a time is below that of the element before. Times are below 2^63 where this matters.
+    pub steps_back: u64,
+}
+
+/// Writes the first 13 bytes of each element to `rows`, of which there is one more, to be written to as well.
+pub fn narrow(backend: Backend, elements: &[[u8; 16]], rows: &mut [Record]) -> Elements {
+    match backend {
+        Backend::Plain => narrow_plain(elements, 0, rows),
+        // SAFETY: `Backend` is only made where the machine has the instructions.
+        #[cfg(target_arch = "x86_64")]
+        Backend::Avx2 => unsafe { x86::narrow_avx2(elements, rows) },
+        // SAFETY: the same.
+        #[cfg(target_arch = "x86_64")]
+        Backend::Avx512 => unsafe { x86::narrow_avx512(elements, rows) },
+    }
+}
+
+/// The elements from `start` on, in plain code.
+#[inline(always)]
+fn narrow_plain(elements: &[[u8; 16]], start: usize, rows: &mut [Record]) -> Elements {
+    let time = |element: &[u8; 16]| u128::from_le_bytes(*element) as i64;
+    let mut last = elements.get(start.saturating_sub(1)).map_or(0, time);
+    let mut found = Elements::default();
+    let mut note = |element: &[u8; 16]| {
+        found.all |= u128::from_le_bytes(*element);
+        let t = time(element);
+        found.steps_back += u64::from(t < last);
+        last = t;
+    };
+    // Each is copied whole; the bytes too much are written over by the next one, of the last by nothing.
+    let flat = rows[start..].as_flattened_mut();
+    let (eights, rest) = elements[start..].as_chunks::<8>();
+    for (i, eight) in eights.iter().enumerate() {
+        let to: &mut [u8; 107] = flat[i * 104..].first_chunk_mut().expect("a row more");
+        for (j, element) in eight.iter().enumerate() {
+            to[13 * j..13 * j + 16].copy_from_slice(element);
+            note(element);
+        }
+    }
+    for (i, element) in rest.iter().enumerate() {
+        flat[eights.len() * 104 + i * 13..][..16].copy_from_slice(element);
+        note(element);
+    }
+    found
+}
+
 #[cfg(target_arch = "x86_64")]
 pub mod x86 {
     //! What is particular to x86-64.
@@ -41,6 +94,7 @@ pub mod x86 {
     use std::arch::x86_64::*;
     use std::mem::MaybeUninit;
 
+    use super::{Elements, narrow_plain};
     use crate::codec::Record;
 
     pub(super) fn has_avx2() -> bool {
@@ -93,6 +147,80 @@ pub mod x86 {
             _mm512_storeu_si512(to.cast(), first);
             _mm512_storeu_si512(to.add(52).cast(), second);
         }
+    }
+
+    /// As [`narrow_plain`].
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+    pub(super) fn narrow_avx2(elements: &[[u8; 16]], rows: &mut [Record]) -> Elements {
+        narrow_plain(elements, 0, rows)
+    }
+
+    /// As [`narrow_plain`], eight at a time.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,popcnt")]
+    pub(super) fn narrow_avx512(elements: &[[u8; 16]], rows: &mut [Record]) -> Elements {
+        let (eights, _) = elements.as_chunks::<8>();
+        let (mut all, mut steps) = (_mm512_setzero_si512(), 0);
+        let mut before = _mm512_setzero_si512();
+        // SAFETY: PACK is 64 bytes; the load asks for no alignment.
+        let pack = unsafe { _mm512_loadu_si512(PACK.as_ptr().cast()) };
+        let mut done = 0;
+        for eight in eights {
+            if done + 8 + SLACK > rows.len() {
+                break;
+            }
+            let from = eight.as_ptr();
+            // SAFETY: 128 bytes are there; the loads ask for no alignment.
+            let (first, second) =
+                unsafe { (_mm512_loadu_si512(from.cast()), _mm512_loadu_si512(from.add(4).cast())) };
+            all = _mm512_or_si512(all, _mm512_or_si512(first, second));
+            let t = _mm512_permutex2var_epi64(first, _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14), second);
+            steps += steps_back(t, before, 8);
+            before = t;
+            let to = rows[done..].as_mut_ptr().cast::<u8>();
+            // SAFETY: the stores reach 52 + 64 = 116 bytes from `to`, and 9 rows of 13 bytes are there.
+            unsafe {
+                _mm512_storeu_si512(to.cast(), _mm512_permutexvar_epi8(pack, first));
+                _mm512_storeu_si512(to.add(52).cast(), _mm512_permutexvar_epi8(pack, second));
+            }
+            done += 8;
+        }
+        let rest = narrow_plain(elements, done, rows);
+        let lanes = to_bytes(all);
+        let all =
+            lanes.as_chunks::<16>().0.iter().fold(rest.all, |all, lane| all | u128::from_le_bytes(*lane));
+        Elements { all, steps_back: steps + rest.steps_back }
+    }
+
+    /// Writes four records to `rows[at..]`, as [`store_eight`] does eight.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub fn store_four(rows: &mut [MaybeUninit<Record>], at: usize, t: __m256i, rest: __m256i) {
+        assert!(at + 4 + SLACK <= rows.len());
+        let (even, odd) = (_mm256_unpacklo_epi64(t, rest), _mm256_unpackhi_epi64(t, rest));
+        let to = rows[at..].as_mut_ptr().cast::<u8>();
+        // SAFETY: the stores reach 39 + 16 = 55 bytes from `to`, and 5 rows of 13 bytes are there.
+        unsafe {
+            _mm_storeu_si128(to.cast(), _mm256_castsi256_si128(even));
+            _mm_storeu_si128(to.add(13).cast(), _mm256_castsi256_si128(odd));
+            _mm_storeu_si128(to.add(26).cast(), _mm256_extracti128_si256::<1>(even));
+            _mm_storeu_si128(to.add(39).cast(), _mm256_extracti128_si256::<1>(odd));
+        }
+    }
+
+    /// Four words of 64 bits.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub fn load_four(words: &[[u8; 8]; 4]) -> __m256i {
+        // SAFETY: 32 bytes are there; the load asks for no alignment.
+        unsafe { _mm256_loadu_si256(words.as_ptr().cast()) }
+    }
+
+    /// Eight words of 64 bits.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub fn load_longs(words: &[[u8; 8]; 8]) -> __m512i {
+        // SAFETY: 64 bytes are there; the load asks for no alignment.
+        unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
     }
 
     /// How many of the first `count` times are below the one before them; before the first that is
@@ -154,5 +282,41 @@ pub mod x86 {
         // SAFETY: 64 bytes fit; the store asks for no alignment.
         unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().cast(), vector) };
         bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::codec::Event;
+
+    proptest! {
+        #[test]
+        fn elements_become_records(
+            steps in prop::collection::vec((prop_oneof![4 => 0i64..100, 1 => -100i64..0], any::<u64>()), 0..100),
+        ) {
+            let mut t = 1i64 << 40;
+            let elements: Vec<[u8; 16]> = steps
+                .iter()
+                .map(|&(step, rest)| {
+                    t += step;
+                    (u128::from(t as u64) | u128::from(rest) << 64).to_le_bytes()
+                })
+                .collect();
+            let all = elements.iter().fold(0, |all, element| all | u128::from_le_bytes(*element));
+            let backs = steps.iter().skip(1).filter(|(step, _)| *step < 0).count() as u64;
+            for backend in Backend::all() {
+                let mut rows = vec![[7; 13]; elements.len() + 1];
+                let found = narrow(backend, &elements, &mut rows);
+                prop_assert_eq!(found, Elements { all, steps_back: backs }, "{:?}", backend);
+                for (row, element) in rows.iter().zip(&elements) {
+                    let word = u128::from_le_bytes(*element);
+                    let (t, x, y, p) = (word as u64, (word >> 64) as u16, (word >> 80) as u16, (word >> 96) as u8);
+                    prop_assert_eq!(Event::from_record(row), Event { t, x, y, p }, "{:?}", backend);
+                }
+            }
+        }
     }
 }

@@ -6,10 +6,12 @@ use std::ops::Range;
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::{PyMemoryError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 
 use super::codec::to_python;
 use super::input::Layouts;
+use crate::codec::share::{processors, shared};
 use crate::codec::{Event, Record, blosc, ecf};
 use crate::error::Error;
 use crate::event::{BLOCK, TIMESTAMP_LIMIT};
@@ -24,6 +26,34 @@ macro_rules! columns {
         #[derive(Clone, Copy)]
         enum Column<'a> {
             $($name(&'a [$kind])),*
+        }
+
+        /// The type of a column's values.
+        #[derive(Clone, Copy)]
+        enum Kind {
+            $($name),*
+        }
+
+        impl Kind {
+            fn named(name: &str) -> Option<Self> {
+                match name {
+                    $(stringify!($kind) => Some(Self::$name),)*
+                    _ => None,
+                }
+            }
+
+            fn size(self) -> usize {
+                match self {
+                    $(Self::$name => size_of::<$kind>()),*
+                }
+            }
+
+            /// The column in `bytes`, which are aligned.
+            fn column(self, bytes: &[u8]) -> Column<'_> {
+                match self {
+                    $(Self::$name => Column::$name(bytemuck::cast_slice(bytes))),*
+                }
+            }
         }
 
         impl<'py> Held<'py> {
@@ -249,33 +279,110 @@ impl EventSplitter {
     }
 }
 
-/// Decompresses the chunks of columns, which Blosc compressed: of each column, the bytes of an element and
-/// its chunks in order, `rows` elements each. Returns the columns' bytes, or `None` if a chunk is one for
-/// Blosc itself.
+/// Rows that are an array together, if chunks are smaller: the memory of columns and events stays in the second cache.
+const TOGETHER: usize = 16 * 1024;
+/// Fewer bytes than this are not worth a thread.
+const SHARE: usize = 256 * 1024;
+
+/// Chunks of columns.
+struct Chunks {
+    /// Of each column, the type of a value and the chunks in order, `chunk` values each.
+    columns: [(Kind, Vec<PyBackedBytes>); 4],
+    chunk: usize,
+    rows: usize,
+    t_offset: i128,
+}
+
+/// What one thread decompresses with.
+#[derive(Default)]
+struct Scratch {
+    blosc: blosc::Scratch,
+    columns: [Vec<u64>; 4],
+}
+
+/// Some events, the steps back between them, and what is wrong with the row behind them.
+type Part = (Vec<Record>, Steps, Option<Fault>);
+
+impl Chunks {
+    /// Chunks that become one array.
+    fn together(&self) -> usize {
+        (TOGETHER / self.chunk).max(1)
+    }
+
+    /// The events of the `number`th part. `None` if they are to be read in another way.
+    fn part(&self, number: usize, scratch: &mut Scratch) -> Option<Part> {
+        let first = number * self.together();
+        let start = first * self.chunk;
+        let rows = self.rows.checked_sub(start)?.min(self.together() * self.chunk);
+        let count = rows.div_ceil(self.chunk);
+        for ((kind, chunks), column) in self.columns.iter().zip(&mut scratch.columns) {
+            let bytes = kind.size() * self.chunk;
+            let words = (bytes * count).div_ceil(8);
+            column.try_reserve(words.saturating_sub(column.len())).ok()?;
+            column.resize(words, 0);
+            let pieces = bytemuck::cast_slice_mut::<u64, u8>(column).chunks_mut(bytes);
+            for (chunk, piece) in chunks.get(first..first + count)?.iter().zip(pieces) {
+                blosc::decompress(chunk, piece.get_mut(..bytes)?, &mut scratch.blosc)?;
+            }
+        }
+        let columns = std::array::from_fn(|i| {
+            let (kind, column) = (self.columns[i].0, bytemuck::cast_slice(&scratch.columns[i]));
+            kind.column(&column[..kind.size() * rows])
+        });
+        let mut events = Vec::new();
+        events.try_reserve_exact(rows).ok()?;
+        let mut steps = Steps { previous: 0, count: 0, first: None };
+        let fault = pack(columns, self.t_offset, &mut steps, &mut events);
+        Some((events, steps, fault))
+    }
+}
+
+/// The events of chunks that Blosc compressed: of each column, the type of its values as `"u16"`, and its chunks in
+/// order, `chunk` values each, of which `rows` count.
+///
+/// Returns a list of what `pack_columns` returns: arrays of events in order, up to the first with a fault. `None` if they
+/// are to be read in another way.
 #[pyfunction]
 #[allow(clippy::type_complexity)]
-pub fn decompress_blosc<'py>(
+pub fn read_blosc<'py>(
     py: Python<'py>,
-    columns: Vec<(usize, Vec<Bound<'py, PyBytes>>)>,
+    columns: Vec<(String, Vec<PyBackedBytes>)>,
+    chunk: usize,
     rows: usize,
-) -> PyResult<Option<Vec<Bound<'py, PyArray1<u8>>>>> {
-    let mut buffers = Vec::new();
-    for (size, chunks) in &columns {
-        let bytes = size.checked_mul(rows).and_then(|bytes| bytes.checked_mul(chunks.len()));
-        let mut buffer = Vec::new();
-        if bytes.is_none_or(|bytes| buffer.try_reserve_exact(bytes).is_err()) {
-            return Err(PyMemoryError::new_err("the chunks of a batch cannot be allocated"));
+    t_offset: i128,
+    mut previous: u64,
+) -> PyResult<Option<Vec<(Bound<'py, PyArray1<u8>>, u64, Option<usize>, Option<Fault>)>>> {
+    let columns: Option<Vec<_>> =
+        columns.into_iter().map(|(kind, chunks)| Some((Kind::named(&kind)?, chunks))).collect();
+    let Some(Ok(columns)) = columns.map(<[_; 4]>::try_from) else { return Ok(None) };
+    if chunk == 0 {
+        return Ok(None);
+    }
+    let parts = py.detach(move || {
+        let bytes: usize = columns.iter().map(|(kind, _)| kind.size() * rows).sum();
+        let chunks = Chunks { columns, chunk, rows, t_offset };
+        let count = rows.div_ceil(chunks.together() * chunk);
+        let threads = (bytes / SHARE).min(processors()).min(4);
+        shared(count, threads, move |number, scratch: &mut Scratch| chunks.part(number, scratch))
+    });
+    let mut found = Vec::new();
+    for part in parts {
+        let Some((events, Steps { previous: last, mut count, mut first }, fault)) = part.flatten() else {
+            return Ok(None);
+        };
+        if let Some(event) = events.first().map(Event::from_record) {
+            if event.t < previous {
+                (count, first) = (count + 1, Some(0));
+            }
+            previous = last;
         }
-        buffer.resize(bytes.unwrap_or(0), 0u8);
-        buffers.push(buffer);
+        let faulty = fault.is_some();
+        found.push((PyArray1::from_vec(py, events.into_flattened()), count, first, fault));
+        if faulty {
+            break;
+        }
     }
-    let mut parts: Vec<(&[u8], &mut [u8])> = Vec::new();
-    for ((size, chunks), buffer) in columns.iter().zip(&mut buffers) {
-        let chunks = chunks.iter().map(|chunk| chunk.as_bytes());
-        parts.extend(chunks.zip(buffer.chunks_mut((size * rows).max(1))));
-    }
-    let done = py.detach(move || blosc::decompress_all(parts));
-    Ok(done.then(|| buffers.into_iter().map(|buffer| PyArray1::from_vec(py, buffer)).collect()))
+    Ok(Some(found))
 }
 
 /// The events of one chunk of the codec ECF as packed bytes, 13 for each.

@@ -70,7 +70,7 @@ mod _core {
     #[pymodule_export]
     use super::engine::Engine;
     #[pymodule_export]
-    use super::hdf::{EventSplitter, decode_ecf, decompress_blosc, pack_columns};
+    use super::hdf::{EventSplitter, decode_ecf, pack_columns, read_blosc};
     #[pymodule_export]
     use super::image::encode_png;
     #[pymodule_export]

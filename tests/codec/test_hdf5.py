@@ -376,6 +376,37 @@ def test_filters(tmp_path, filters, chunk):
     assert_holds(hdf5.open(path, group="events", t_offset=10**15), columns, 10**15)
 
 
+@pytest.mark.parametrize("chunk", [1_000, 5_000, 16_384, 70_000])
+def test_steps_back_and_faults_are_found_wherever_blosc_chunks_are_cut(tmp_path, chunk):
+    rng = np.random.default_rng(chunk)
+    columns = some_events(300_000)
+    # At the first rows of chunks among others.
+    back = np.unique(
+        np.concatenate([chunk * rng.integers(1, 300_000 // chunk, 5), rng.integers(1, 300_000, 5)])
+    )
+    for row in back:
+        columns["t"][row:] -= np.uint64(25)
+    steps = int((np.diff(columns["t"].astype("i8")) < 0).sum())
+    assert steps == len(back)
+    path = write(tmp_path / "f.h5", columns, chunks=(chunk,), **hdf5plugin.Blosc("zstd", 1))
+    reader = hdf5.open(path, group="events")
+    assert_holds(reader, columns)
+    assert reader.report.backward_steps == steps and reader.report.bytes == 13 * 300_000
+    events, message = until_it_fails(hdf5.open_any(path, strict=True))
+    assert f"event {back[0]}: its time" in message
+    assert_holds(events, head(columns, int(back[0])))
+    for row in (chunk - 1, chunk, 280_001):
+        x = columns["x"].astype("i4")
+        x[row] = -1
+        faulty = columns | {"x": x}
+        path = write(tmp_path / f"{row}.h5", faulty, chunks=(chunk,), **hdf5plugin.Blosc("lz4"))
+        reader = hdf5.open(path, group="events")
+        events, message = until_it_fails(reader)
+        assert f"event {row}: x is -1" in message
+        assert_holds(events, head(columns, row))
+        assert reader.report.backward_steps == int((back < row).sum())
+
+
 def test_chunks_that_were_never_written_hold_the_fill_value(tmp_path):
     with h5py.File(tmp_path / "f.h5", "w") as file:
         for name in NAMES:

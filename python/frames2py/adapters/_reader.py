@@ -404,6 +404,7 @@ def check_sensor_size(given: object) -> tuple[int, int]:
 
 
 def _integer(value: object, rule: str) -> int:
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, SupportsIndex):
+    # An int is one anyway; to find that out takes a protocol much longer.
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, SupportsIndex)):
         raise TypeError(f"{rule}, got {value!r} of type {type(value).__name__}")
     return operator.index(value)

@@ -25,6 +25,8 @@ __all__ = ["open", "open_any"]
 _Size = tuple[int, int]
 # Events, and what is wrong with the row after them.
 _Read = tuple[EventArray, str | None]
+# Packed events, how often time steps back and where first, and the column, the row and the value of a fault.
+_Packed = tuple[NDArray[np.uint8], int, int | None, tuple[int, int, int] | None]
 _NAMES = ("t", "x", "y", "p")
 _RANGES = {"t": "[0, 2**63)", "x": "[0, 65535]", "y": "[0, 65535]", "p": "[0, 255]"}
 # Rows read at a time: enough that calls cost nothing, few enough to stay in the caches.
@@ -166,10 +168,11 @@ class _Data:
     def __init__(self, file: File, found: Any, path: str) -> None:
         self.id = found
         shape = found.shape
+        kind = found.get_type()
         self.rows = int(shape[0])
-        self.dtype: np.dtype[Any] = found.dtype
+        self.dtype: np.dtype[Any] = kind.dtype
         width = int(shape[1]) if len(shape) == 2 else 1
-        size = int(found.get_type().get_size())
+        size = int(kind.get_size())
         self.row_bytes = width * size
         pipeline = found.get_create_plist()
         self.filters = [pipeline.get_filter(i)[0] for i in range(pipeline.get_nfilters())]
@@ -284,7 +287,8 @@ def _column(file: File, dataset: Any, name: str, *, may_be_bool: bool) -> _Data:
 
 def _attributes(file: File, found: Any) -> Any:
     h5py: ModuleType = file.h5py
-    return h5py.Group(found).attrs
+    # Most groups have none; to look each up takes longer than to count them.
+    return h5py.Group(found).attrs if h5py.h5a.get_num_attrs(found) else {}
 
 
 def _integer_attribute(value: object) -> int | None:
@@ -539,13 +543,22 @@ class _Rows:
             step = chunk
         else:
             # Whole chunks, so that none is decompressed twice.
-            step = max(_ROWS // chunk, 1) * chunk if chunk > 1 else _ROWS
-            step = min(step, max(_ROWS, 1 << 20))
+            # Two threads have something to do, also where a chunk is all of the rows.
+            rows = 2 * _ROWS if self._blosc else _ROWS
+            step = max(rows // chunk, 1) * chunk if chunk > 1 else rows
+            step = min(step, max(rows, 1 << 20))
         for start in range(0, total, step):
             yield from self._rows(start, min(step, total - start))
 
     def _rows(self, start: int, rows: int) -> Iterator[EventArray]:
         """The events of some rows; where they cannot be read, those before the first that cannot."""
+        decompressed = self._decompressed(start, rows)
+        if decompressed is not None:
+            for packed in decompressed:
+                read = self._checked(start, *packed)
+                start += len(read[0])
+                yield from self._told(read)
+            return
         try:
             read = self._read_ecf(start, rows) if self._found.ecf else self._read_columns(start, rows)
         except Closed:
@@ -557,6 +570,9 @@ class _Rows:
                 yield from self._rows(start + half, rows - half)
                 return
             raise ValueError(str(error)) from error
+        yield from self._told(read)
+
+    def _told(self, read: _Read) -> Iterator[EventArray]:
         events, fault = read
         self._bytes += len(events) * sum(dataset.row_bytes for dataset in self._found.datasets)
         yield events
@@ -567,7 +583,7 @@ class _Rows:
         file, found = self._file, self._found
         with file.use(f"reading events {start} to {start + rows} of {found.where}"):
             try:
-                columns = self._decompressed(start, rows) or found.columns(file, start, rows)
+                columns = found.columns(file, start, rows)
             except (OSError, RuntimeError) as error:
                 missing = [
                     name for dataset in found.datasets for name in filters_missing(file.h5py, dataset.id)
@@ -584,29 +600,27 @@ class _Rows:
                 ) from error
         return self._pack(start, columns)
 
-    def _decompressed(self, start: int, rows: int) -> list[NDArray[Any]] | None:
-        """Columns that Blosc compressed, decompressed here, on several threads; None: HDF5 is to do it."""
+    def _decompressed(self, start: int, rows: int) -> list[_Packed] | None:
+        """Events in columns that Blosc compressed, decompressed here; None: HDF5 is to do it."""
         datasets = self._found.datasets
         chunk = datasets[0].chunk
         if not self._blosc or start % chunk:
             return None
         columns = []
-        for dataset in datasets:
-            parts = []
-            for place in range(start, start + rows, chunk):
-                try:
-                    left_out, part = dataset.id.read_direct_chunk((place,))
-                except (OSError, RuntimeError, ValueError):  # such as a chunk that was never written
-                    return None
-                if left_out:
-                    return None
-                parts.append(part)
-            columns.append((dataset.row_bytes, parts))
-        found = _core.decompress_blosc(columns, chunk)
-        if found is None:
-            return None
-        pairs = zip(found, datasets, strict=True)
-        return [_plain_view(column.view(dataset.dtype)[:rows]) for column, dataset in pairs]
+        with self._file.use(f"reading events {start} to {start + rows} of {self._found.where}"):
+            for dataset in datasets:
+                parts = []
+                for place in range(start, start + rows, chunk):
+                    try:
+                        left_out, part = dataset.id.read_direct_chunk((place,))
+                    except (OSError, RuntimeError, ValueError):  # such as a chunk that was never written
+                        return None
+                    if left_out:
+                        return None
+                    parts.append(part)
+                kind = "u" if dataset.dtype.kind == "b" else dataset.dtype.kind
+                columns.append((f"{kind}{8 * dataset.row_bytes}", parts))
+        return _core.read_blosc(columns, chunk, rows, self._near(), self._last)
 
     def _read_ecf(self, start: int, rows: int) -> _Read:
         file, found = self._file, self._found
@@ -635,11 +649,22 @@ class _Rows:
             columns = [np.ascontiguousarray(events[name][:rows]) for name in _NAMES]
         return self._pack(start, columns)
 
-    def _pack(self, start: int, columns: list[NDArray[Any]]) -> _Read:
+    def _near(self) -> int:
         # Beyond these, all sums are out of range anyway.
-        near = max(min(self._offset, 1 << 66), -(1 << 66))
+        return max(min(self._offset, 1 << 66), -(1 << 66))
+
+    def _pack(self, start: int, columns: list[NDArray[Any]]) -> _Read:
         t, x, y, p = columns
-        packed, steps, first, bad = _core.pack_columns(t, x, y, p, near, self._last)
+        return self._checked(start, *_core.pack_columns(t, x, y, p, self._near(), self._last))
+
+    def _checked(
+        self,
+        start: int,
+        packed: NDArray[np.uint8],
+        steps: int,
+        first: int | None,
+        bad: tuple[int, int, int] | None,
+    ) -> _Read:
         events = packed.view(EVENT_DTYPE)
         fault = None if bad is None else self._fault(start, *bad)
         if self._strict and first is not None:
