@@ -81,17 +81,8 @@ def _open_native(path: PathArg, **options: Any) -> Reader:
 
 
 def open_to_play(path: PathArg, *, sensor_size: tuple[int, int]) -> Reader:
-    """Open a recording for ``Engine.play()``, which is of that sensor, if it is of a natively decoded format.
-
-    Raises:
-        TypeError: it is of another one.
-        OSError, ValueError: as :func:`open`.
-    """
-    if opener_of(path) is not None:
-        raise TypeError(
-            "HDF5 and NumPy files cannot be played; iterate over frames2py.open() and ingest() its batches"
-        )
-    return _open_native(path, sensor_size=sensor_size)
+    """Open a recording for ``Engine.play()``, which is of that sensor."""
+    return open(path, sensor_size=sensor_size)
 
 
 def opener_of(path: PathArg) -> _Opener | None:

@@ -42,7 +42,7 @@ pub use evt3::{Evt3Decoder, Evt3Encoder};
 pub use evt21::{Evt21Decoder, Evt21Encoder, Order};
 pub use head::{Family, Head, HeadReader, MAX_HEAD, Options, head, prefix};
 pub use header::Version;
-pub use index::{Builder, Index, Totals};
+pub use index::{Builder, Index, Run, Totals};
 pub use recording::{More, NATURAL_BATCH, Recording};
 pub use report::{Report, SharedReport, Words};
 pub use stream::{Fill, Stream, reserve};

@@ -8,6 +8,7 @@ import math
 import operator
 import os
 import re
+import struct
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, SupportsIndex
@@ -18,7 +19,8 @@ from numpy.typing import NDArray
 from .. import _core
 from .._events import EVENT_DTYPE, TRIGGER_DTYPE, EventArray
 from .._hdf5 import BLOSC, ECF, MAX_CHUNK, Closed, File, backend, filters_missing
-from ._reader import BatchSource, PathArg, Reader, check_batch_size, check_sensor_size
+from ._reader import PathArg, Reader, check_batch_size, check_sensor_size
+from ._rows import Cursor, Index, RowSource, Stale
 
 __all__ = ["open", "open_any"]
 
@@ -31,6 +33,8 @@ _RANGES = {"t": "[0, 2**63)", "x": "[0, 65535]", "y": "[0, 65535]", "p": "[0, 25
 _ROWS = 1 << 17
 # A chunk of this size is cached by HDF5 as it comes.
 _CACHED = 1 << 20
+# What a cursor goes on from: the time of the event before.
+_STATE = struct.Struct("<Q")
 # How much of a file is looked at for groups of events.
 _MAX_DEPTH, _MAX_OBJECTS = 8, 10_000
 
@@ -471,7 +475,7 @@ def _reader(
     elif given is not None and given != size:
         raise ValueError(f"sensor_size is {given}, but {found.where} states the geometry {size}")
     offset = _offset_of(file, found.t_offset)
-    source = _Source(file, found, offset, strict, triggers)
+    source = _Source(_Table(file, found, offset, strict), triggers)
     return Reader(source, format=found.format, sensor_size=size, batch_size=limit)
 
 
@@ -491,15 +495,13 @@ class _CannotRead(Exception):
     """Some rows cannot be read together."""
 
 
-class _Source(BatchSource):
+class _Source(RowSource):
     """Events in an open file."""
 
-    def __init__(self, file: File, found: _Found, offset: int, strict: bool, triggers: bool) -> None:
-        # The iteration knows the rows and not this source: a reader that is dropped closes its file at once.
-        rows = _Rows(file, found, offset, strict)
-        super().__init__(rows.batches(), file.close, rows.report)
-        self._file = file
-        self._triggers = [found.triggers] if triggers else None
+    def __init__(self, table: _Table, triggers: bool) -> None:
+        super().__init__(table)
+        self._file = table.file
+        self._triggers = [table.found.triggers] if triggers else None
 
     def take_triggers(self) -> EventArray:
         if self._triggers is None:
@@ -508,15 +510,48 @@ class _Source(BatchSource):
         return np.empty(0, TRIGGER_DTYPE) if table is None else _read_triggers(self._file, table)
 
 
-class _Rows:
-    """The rows of a file, read in order."""
+class _Table:
+    """The rows of a file that hold events."""
 
     def __init__(self, file: File, found: _Found, offset: int, strict: bool) -> None:
+        self.file, self.found = file, found
+        self._offset, self._strict = offset, strict
+        self.path = file.path
+        self.of = f"{found.format} {found.where} {offset}"
+        self.rows = found.datasets[0].rows
+        chunk = max(dataset.chunk for dataset in found.datasets)
+        if found.ecf:
+            self.step = chunk
+        else:
+            # Whole chunks, so that none is decompressed twice.
+            step = max(_ROWS // chunk, 1) * chunk if chunk > 1 else _ROWS
+            self.step = min(step, max(_ROWS, 1 << 20))
+
+    def cursor(
+        self, row: int = 0, state: bytes = b"", *, lenient: bool = False, sound: bool = False
+    ) -> Cursor:
+        if len(state) not in (0, _STATE.size):
+            raise Stale
+        last = _STATE.unpack(state)[0] if state else 0
+        return _Cursor(self.file, self.found, self._offset, self._strict and not lenient, row, last)
+
+    def known_index(self) -> Index | None:
+        return None
+
+    def close(self) -> None:
+        self.file.close()
+
+
+class _Cursor:
+    """The rows of a file, read in order."""
+
+    def __init__(self, file: File, found: _Found, offset: int, strict: bool, row: int, last: int) -> None:
         self._file = file
         self._found = found
         self._offset = offset
         self._strict = strict
-        self._bytes = 0
+        self._row = row
+        self._bytes = self.events = 0
         datasets = found.datasets
         self._blosc = len(datasets) == 4 and all(
             dataset.filters == [BLOSC]
@@ -525,24 +560,22 @@ class _Rows:
             and not dataset.dtype.metadata
             for dataset in datasets
         )
-        # Steps back in time, and the last time.
-        self._steps = self._last = 0
+        # Steps back in time, and the time before the row.
+        self._steps, self._last = 0, last
+
+    def state(self) -> bytes:
+        return _STATE.pack(self._last)
 
     def report(self) -> dict[str, Any]:
         return {"bytes": self._bytes, "backward_steps": self._steps}
 
-    def batches(self) -> Iterator[EventArray]:
-        datasets = self._found.datasets
-        total = datasets[0].rows
-        chunk = max(dataset.chunk for dataset in datasets)
-        if self._found.ecf:
-            step = chunk
-        else:
-            # Whole chunks, so that none is decompressed twice.
-            step = max(_ROWS // chunk, 1) * chunk if chunk > 1 else _ROWS
-            step = min(step, max(_ROWS, 1 << 20))
-        for start in range(0, total, step):
-            yield from self._rows(start, min(step, total - start))
+    def close(self) -> None:
+        """The file is the table's."""
+
+    def read(self, rows: int) -> Iterator[EventArray]:
+        start = self._row
+        self._row += rows
+        return self._rows(start, rows)
 
     def _rows(self, start: int, rows: int) -> Iterator[EventArray]:
         """The events of some rows; where they cannot be read, those before the first that cannot."""
