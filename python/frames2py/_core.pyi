@@ -107,7 +107,12 @@ class EventSplitter:
 
 @final
 class FileEncoder:
-    def __new__(cls, format: str, sensor_size: tuple[int, int]) -> FileEncoder: ...  # noqa: A002
+    def __new__(
+        cls,
+        format: str,  # noqa: A002
+        sensor_size: tuple[int, int],
+        compression: str | None = None,
+    ) -> FileEncoder: ...
     @staticmethod
     def formats() -> list[str]: ...
     def encode(self, events: EventArray) -> bytes: ...

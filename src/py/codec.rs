@@ -399,9 +399,14 @@ struct Encoding {
 #[pymethods]
 impl FileEncoder {
     #[new]
-    #[pyo3(signature = (format, sensor_size))]
-    fn new(py: Python<'_>, format: &str, sensor_size: (u32, u32)) -> PyResult<Self> {
-        let encoder = codec::encoder(format, sensor_size).map_err(to_python)?;
+    #[pyo3(signature = (format, sensor_size, compression=None))]
+    fn new(
+        py: Python<'_>,
+        format: &str,
+        sensor_size: (u32, u32),
+        compression: Option<&str>,
+    ) -> PyResult<Self> {
+        let encoder = codec::encoder(format, sensor_size, compression).map_err(to_python)?;
         let state = Mutex::new(Encoding { encoder, started: false, events: 0 });
         Ok(Self { layouts: Layouts::new(py)?, state })
     }
