@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import os
-import secrets
 from collections.abc import Iterable
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -15,12 +11,12 @@ from numpy.typing import NDArray
 
 from . import _core
 from ._events import EventArray
+from ._files import Draft
 from ._hdf5 import BLOSC
 
 __all__ = [
     "CHUNK",
     "Columns",
-    "Draft",
     "EventsGroup",
     "MillisecondIndex",
     "check_compression",
@@ -51,52 +47,6 @@ def _filters(compression: str | None) -> dict[str, Any]:
     if compression == "gzip":
         return {"compression": "gzip", "compression_opts": 4, "shuffle": True}
     return {}
-
-
-class Draft:
-    """A file in the making: hidden beside its target, and moved onto it at the end."""
-
-    def __init__(self, path: str, *, overwrite: bool) -> None:
-        self.target = os.path.abspath(path)
-        if os.path.isdir(self.target):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), self.target)
-        folder, name = os.path.split(self.target)
-        if not os.path.isdir(folder):
-            raise FileNotFoundError(errno.ENOENT, "the folder does not exist", folder)
-        self._overwrite = overwrite
-        self._refuse_existing("pass overwrite=True to replace the file that is there")
-        self.path = os.path.join(folder, f".{name}.{secrets.token_hex(6)}.partial")
-        # The rights of a new file are as the process wants them; h5py goes on with it.
-        os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-
-    def _refuse_existing(self, advice: str) -> None:
-        if not self._overwrite and os.path.lexists(self.target):
-            raise FileExistsError(errno.EEXIST, advice, self.target)
-
-    def publish(self) -> None:
-        """Move the file onto its target.
-
-        Raises:
-            FileExistsError: a file has appeared there that must not be replaced. The draft is then left where
-                it is, and the message says where.
-        """
-        advice = f"a file appeared here meanwhile; what was written is in {self.path}"
-        self._refuse_existing(advice)
-        if self._overwrite:
-            os.replace(self.path, self.target)
-            return
-        try:
-            os.link(self.path, self.target)  # unlike a rename, never onto what appears in this very moment
-        except FileExistsError:
-            raise FileExistsError(errno.EEXIST, advice, self.target) from None
-        except (OSError, NotImplementedError):  # a file system without hard links
-            os.replace(self.path, self.target)
-        else:
-            os.unlink(self.path)
-
-    def discard(self) -> None:
-        with contextlib.suppress(OSError):
-            os.unlink(self.path)
 
 
 class _Column:

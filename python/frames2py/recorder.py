@@ -13,9 +13,9 @@ import numpy as np
 
 from . import _core
 from ._events import EventArray
+from ._files import Draft
 from ._hdf5 import backend
 from ._hdf5_write import (
-    Draft,
     EventsGroup,
     MillisecondIndex,
     check_compression,
@@ -147,7 +147,7 @@ class Recorder:
             try:
                 self._events.finish()
                 self._file.close()
-                self._draft.publish()
+                self._draft.publish(kept=True)
             except FileExistsError:
                 raise
             except BaseException:

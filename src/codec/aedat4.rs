@@ -1182,6 +1182,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::codec::testing::{Decoded, decode_file};
 
     fn encoded(events: &[Event], cuts: &[usize], compression: Compression) -> Vec<u8> {
         let mut encoder = Aedat4Encoder::new((346, 260), compression).unwrap();
@@ -1200,25 +1201,9 @@ mod tests {
         file
     }
 
-    /// What a file decodes to when it is read in pieces of these sizes, over and over.
-    fn decoded(file: &[u8], sizes: &[usize]) -> (Vec<Event>, Report, Result<(), String>) {
-        let head = head(file, true, Options { strict: true, triggers: true, ..Options::default() })
-            .unwrap()
-            .unwrap();
-        let (mut decoder, mut rest) = (head.decoder, &file[head.length..]);
-        let mut out = EventBuffer::new();
-        let mut end = Ok(());
-        for &size in sizes.iter().cycle() {
-            if rest.is_empty() || end.is_err() {
-                break;
-            }
-            let (piece, behind) = rest.split_at(size.min(rest.len()));
-            rest = behind;
-            end = decoder.feed(piece, &mut out);
-        }
-        let end = end.and_then(|()| decoder.finish(&mut out));
-        let events = out.records().iter().map(Event::from_record).collect();
-        (events, decoder.report(), end.map_err(|error| error.to_string()))
+    fn decoded(file: &[u8], sizes: &[usize]) -> Decoded {
+        let options = Options { strict: true, triggers: true, ..Options::default() };
+        decode_file(head(file, true, options).unwrap().unwrap(), file, sizes)
     }
 
     fn events() -> impl Strategy<Value = Vec<Event>> {
@@ -1248,13 +1233,13 @@ mod tests {
         ) {
             let file = encoded(&events, &cuts, compression);
             prop_assert_eq!(&file, &encoded(&events, &[], compression));
-            let (found, report, end) = decoded(&file, &sizes);
+            let Decoded { events: found, report, end, .. } = decoded(&file, &sizes);
             prop_assert_eq!(end, Ok(()));
             prop_assert_eq!(&found, &events);
             let packets = events.len().div_ceil(PACKET) as u64;
             prop_assert_eq!(report.words.iter().map(|words| words.count).collect::<Vec<_>>(),
                 if packets == 0 { vec![1] } else { vec![packets, 1] });
-            prop_assert_eq!(report, decoded(&file, &[usize::MAX]).1);
+            prop_assert_eq!(report, decoded(&file, &[usize::MAX]).report);
         }
 
         #[test]
@@ -1269,9 +1254,8 @@ mod tests {
                 let at = start + at.index(file.len() - start);
                 file[at] = value;
             }
-            let (found, _, end) = decoded(&file, &sizes);
-            let (whole, _, whole_end) = decoded(&file, &[usize::MAX]);
-            prop_assert_eq!((found, end), (whole, whole_end));
+            let (found, whole) = (decoded(&file, &sizes), decoded(&file, &[usize::MAX]));
+            prop_assert_eq!((found.events, found.end), (whole.events, whole.end));
         }
     }
 
@@ -1390,7 +1374,7 @@ mod tests {
             let error = encoder.encode(&[good.to_record(), event.to_record()], &mut file).unwrap_err();
             assert!(error.to_string().starts_with(&format!("event 1: {field} is ")), "{error}");
             encoder.finish(&mut file).unwrap();
-            assert_eq!(decoded(&file, &[usize::MAX]).0, [good]);
+            assert_eq!(decoded(&file, &[usize::MAX]).events, [good]);
         }
         for sensor in [(0, 5), (5, 0), (32769, 5)] {
             assert!(Aedat4Encoder::new(sensor, Compression::Lz4).is_err());
