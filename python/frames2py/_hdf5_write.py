@@ -149,7 +149,9 @@ class MillisecondIndex:
     """Element k is the number of the first event, in file order, at ``start + 1000 * k`` µs or later.
 
     This is DSEC's ``ms_to_idx``, for times in any order: each element is as small as it can be. It ends with
-    the millisecond of the largest time.
+    the millisecond of the largest time. Its attributes ``events`` and ``backward_steps`` are how many events
+    it is of, and how many of them have a time below that of the event before: where there are none, times can
+    be looked for in the column itself.
     """
 
     def __init__(self, group: Any, compression: str | None) -> None:
@@ -161,11 +163,16 @@ class MillisecondIndex:
         #: Elements so far, and events so far.
         self.entries = 0
         self._events = 0
+        self._steps, self._last = 0, -(1 << 63)
 
     def append(self, times: NDArray[np.int64]) -> None:
         """Go on with events at these times, counted from the start. Negative ones are before it."""
         if not len(times):
             return
+        self._steps += int(times[0] < self._last) + int(np.count_nonzero(times[1:] < times[:-1]))
+        self._last = int(times[-1])
+        # What is before the start is just as early as it.
+        times = np.maximum(times, 0)
         latest = np.maximum.accumulate(times)
         end = max(int(latest[-1]) // 1000 + 1, self.entries)
         for first in range(self.entries, end, CHUNK):
@@ -193,6 +200,8 @@ class MillisecondIndex:
         if self._waiting:
             self._extend(np.concatenate(self._full))
             self._full, self._waiting = [], 0
+        self._dataset.attrs["events"] = np.int64(self._events)
+        self._dataset.attrs["backward_steps"] = np.int64(self._steps)
 
 
 def write_dsec(

@@ -373,3 +373,87 @@ def test_threads_seek_and_slice_at_the_same_time(path):
 
         for time, found in zip(range(0, 300, 10), pool.map(work, range(0, 300, 10)), strict=True):
             assert found == events[(t >= time) & (t < time + 50)].tobytes()
+
+
+# Files that say that times are in order
+
+
+@pytest.mark.parametrize("name", ["hdf5", "dsec"])
+@given(columns=some_columns(), data=st.data())
+@settings(max_examples=40)
+def test_what_is_saved_is_found(folder, name, columns, data):
+    events = events_of(columns)
+    if name == "dsec":
+        events["t"] += np.uint64(10**5)
+        events["t"] = np.maximum(events["t"], events["t"][:1].sum())  # it holds none before the first
+        events["t"] = np.minimum(events["t"], events["t"][:1].sum() + np.uint64(2**32 - 1))
+    path = folder / f"{next(NUMBERS)}"
+    frames2py.save(path, events, sensor_size=(640, 480), format=name)
+    with frames2py.open(path) as reader:
+        assert np.concatenate([events[:0], *reader]).tobytes() == events.tobytes()
+    known = st.sampled_from([0, 2**63 - 1, *events["t"].tolist()])
+    times = data.draw(
+        st.lists(st.builds(lambda t, by: max(t + by, 0), known, st.integers(-3, 600)), max_size=3)
+    )
+    assert_sought(path, times, {}, data.draw(st.sampled_from([(None,), (1, 7)])))
+    steps = int(np.count_nonzero(events["t"][1:] < events["t"][:-1]))
+    with h5py.File(path) as file:
+        index = file["events/ms_to_idx" if name == "hdf5" else "ms_to_idx"]
+        assert (index.attrs["events"], index.attrs["backward_steps"]) == (len(events), steps)
+    path.unlink()
+
+
+def count_reads(monkeypatch):
+    reads = []
+    before = hdf5._Cursor.read
+    monkeypatch.setattr(hdf5._Cursor, "read", lambda self, rows: (reads.append(rows), before(self, rows))[1])
+    return reads
+
+
+@pytest.mark.parametrize("name", ["hdf5", "dsec"])
+@pytest.mark.parametrize("change", ["nothing", "a step back", "one more", "no word of it", "another's word"])
+def test_a_pass_is_made_unless_the_file_says_that_times_are_in_order(tmp_path, monkeypatch, name, change):
+    monkeypatch.setattr(hdf5, "_ROWS", 65_536)  # a chunk
+    columns = columns_of(200_000)
+    columns["t"].sort()
+    if change == "a step back":
+        columns["t"][150_000] -= 1_000
+    path = tmp_path / "a.h5"
+    frames2py.save(path, events_of(columns), sensor_size=(640, 480), format=name)
+    with h5py.File(path, "a") as file:
+        index = file["events/ms_to_idx" if name == "hdf5" else "ms_to_idx"]
+        if change == "one more":
+            for column in NAMES:
+                file["events"][column].resize((200_001,))
+                file["events"][column][200_000] = file["events"][column][
+                    199_999 if column != "t" else 199_990
+                ]
+        elif change == "no word of it":
+            del index.attrs["backward_steps"]
+        elif change == "another's word":
+            index.attrs["backward_steps"] = "none"
+    reads = count_reads(monkeypatch)
+    with frames2py.open(path) as reader:
+        totals = reader.build_index()
+        assert bool(reads) == (change != "nothing")
+        assert totals.events == 200_000 + (change == "one more")
+        reads.clear()
+        assert len(reader.slice(300_000, 300_030)) == np.count_nonzero(columns["t"] // 30 == 10_000)
+        assert sum(reads) <= 65_536
+    assert_sought(path, [0, 300_001], {}, (None,))
+
+
+def test_what_is_behind_a_damaged_chunk_is_found_where_times_are_in_order(tmp_path, monkeypatch):
+    monkeypatch.setattr(hdf5, "_ROWS", 65_536)
+    columns = columns_of(200_000)
+    columns["t"].sort()
+    path = tmp_path / "a.h5"
+    frames2py.save(path, events_of(columns), sensor_size=(640, 480))
+    with h5py.File(path, "a") as file:
+        file["events/x"].id.write_direct_chunk((65_536,), b"no chunk of Blosc")
+    with frames2py.open(path) as reader:
+        assert len(rest(reader)[0]) == 65_536
+        reader.seek(int(columns["t"][140_000]))
+        events, error = rest(reader)
+        assert error is None and events["t"][-1] == columns["t"][-1]
+        assert len(events) == np.count_nonzero(columns["t"] >= columns["t"][140_000])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
 import math
@@ -220,6 +221,8 @@ class _Found:
     has_geometry: bool = False
     triggers: Any = None
     ecf: bool = False
+    #: An index by milliseconds of stored times.
+    ms_to_idx: Any = None
 
 
 def _object(file: File, path: str) -> Any:
@@ -272,6 +275,7 @@ def _columns_at(file: File, group: str) -> _Found:
             tuple(datasets),
             functools.partial(_read_columns, datasets),
             geometry=geometry,
+            ms_to_idx=_member(file, group, "ms_to_idx") if is_recorders else None,
         )
 
 
@@ -400,7 +404,8 @@ def _dressed(file: File, group: str) -> _Found:
         offset = _object(file, "/t_offset")
         resolution = _member(file, group, "calib/resolution")
         if group.strip("/") == "events" and _is_dataset(file, offset) and offset.shape == ():
-            found = dataclasses.replace(found, format="HDF5 of DSEC", t_offset="/t_offset")
+            index = _object(file, "/ms_to_idx")
+            found = dataclasses.replace(found, format="HDF5 of DSEC", t_offset="/t_offset", ms_to_idx=index)
         elif _is_dataset(file, resolution) and found.geometry is None:
             shape, dtype = resolution.shape, resolution.dtype
             if shape == (2,) and dtype.kind in "iu":
@@ -515,7 +520,7 @@ class _Table:
 
     def __init__(self, file: File, found: _Found, offset: int, strict: bool) -> None:
         self.file, self.found = file, found
-        self._offset, self._strict = offset, strict
+        self.offset, self._strict = offset, strict
         self.path = file.path
         self.of = f"{found.format} {found.where} {offset}"
         self.rows = found.datasets[0].rows
@@ -533,13 +538,68 @@ class _Table:
         if len(state) not in (0, _STATE.size):
             raise Stale
         last = _STATE.unpack(state)[0] if state else 0
-        return _Cursor(self.file, self.found, self._offset, self._strict and not lenient, row, last)
+        return _Cursor(self.file, self.found, self.offset, self._strict and not lenient, row, last)
 
     def known_index(self) -> Index | None:
-        return None
+        """Where the file says that times never step back, and nothing else can be wrong with a row."""
+        datasets = self.found.datasets
+        if not self.rows or len(datasets) != 4 or not self._says_sorted():
+            return None
+        if any(dataset.dtype.name not in ("bool", "uint8", "uint16") for dataset in datasets[1:3]):
+            return None
+        if datasets[3].dtype.name not in ("bool", "uint8"):
+            return None
+        index = _InOrder(self)
+        _, earliest, latest = index.totals()
+        return index if 0 <= earliest <= latest < 1 << 63 else None
+
+    def _says_sorted(self) -> bool:
+        """Whether there is an index by milliseconds that says so of that many events."""
+        found, file = self.found.ms_to_idx, self.file
+        if not _is_dataset(file, found):
+            return False
+        with file.use("looking at ms_to_idx"):
+            attributes = file.h5py.Dataset(found).attrs
+            steps, events = (
+                _integer_attribute(attributes.get(name)) for name in ("backward_steps", "events")
+            )
+        return (steps, events) == (0, self.rows)
+
+    def time(self, row: int) -> int:
+        """The time of one event."""
+        found = self.found
+        with self.file.use(f"reading the time of event {row} of {found.where}"):
+            dtype = found.datasets[0].dtype
+            out = np.empty(1, dtype if dtype.metadata else dtype.newbyteorder("="))
+            found.datasets[0].read(self.file, row, out)
+        return int(out[0]) + self.offset
 
     def close(self) -> None:
         self.file.close()
+
+
+class _InOrder:
+    """An index of times in order: the column of times itself."""
+
+    def __init__(self, table: _Table) -> None:
+        self._table = table
+        self._totals = (table.rows, table.time(0), table.time(table.rows - 1))
+
+    def totals(self) -> tuple[int, int, int]:
+        return self._totals
+
+    def _first(self, t: int) -> int:
+        """The row of the first event of that time or later."""
+        return bisect.bisect_left(range(self._table.rows), t, key=self._table.time)
+
+    def find(self, t: int) -> tuple[int, bytes]:
+        row = min(self._first(t), self._table.rows - 1)
+        return row - row % self._table.step, b""
+
+    def runs(self, t0: int, t1: int) -> list[tuple[int, bytes, int]]:
+        first, end = self._first(t0), self._first(t1)
+        start = first - first % self._table.step
+        return [(start, b"", end - start)] if first < end else []
 
 
 class _Cursor:
