@@ -24,7 +24,7 @@
 
 mod ahead;
 
-pub use ahead::Ahead;
+pub use ahead::{Ahead, Later};
 
 use crate::codec::{self, More, NATURAL_BATCH, Record, Recording};
 use crate::engine::{Engine, Session};
@@ -81,9 +81,14 @@ pub struct Batches<R> {
 impl<R> Batches<R> {
     /// Asked for several small batches at once, so that a hand-over costs little. They are cut apart by [`Options::size`].
     pub fn gathered(mut self) -> Self {
-        self.size = self.size.map(|size| size * (NATURAL_BATCH / size).max(1));
+        self.size = self.size.map(|size| gathered(size, NATURAL_BATCH));
         self
     }
+}
+
+/// The most events up to `most` that are several batches of `size`; one batch, where that is larger.
+pub fn gathered(size: usize, most: usize) -> usize {
+    size * (most / size).max(1)
 }
 
 impl<R: Read + Seek + Send> Source for Batches<R> {

@@ -105,6 +105,17 @@ class Converter:
         self._row = 0
         self._zero = self._minus = False
 
+    def state(self) -> bytes:
+        """What another converter can :meth:`go_on` from."""
+        return bytes([self._zero, self._minus])
+
+    def go_on(self, row: int, state: bytes) -> bool:
+        """Go on at a row where a converter had that state. False if it is none."""
+        if len(state) != 2 or max(state) > 1:
+            return False
+        self._row, self._zero, self._minus = row, state[0] == 1, state[1] == 1
+        return True
+
     def check(self, dtypes: Sequence[np.dtype[Any]]) -> None:
         """Refuses columns t, x, y, p of dtypes that are not converted."""
         for name, dtype in zip("txyp", dtypes, strict=True):

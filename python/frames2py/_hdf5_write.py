@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import os
-import secrets
 from collections.abc import Iterable
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -15,12 +11,12 @@ from numpy.typing import NDArray
 
 from . import _core
 from ._events import EventArray
+from ._files import Draft
 from ._hdf5 import BLOSC
 
 __all__ = [
     "CHUNK",
     "Columns",
-    "Draft",
     "EventsGroup",
     "MillisecondIndex",
     "check_compression",
@@ -51,52 +47,6 @@ def _filters(compression: str | None) -> dict[str, Any]:
     if compression == "gzip":
         return {"compression": "gzip", "compression_opts": 4, "shuffle": True}
     return {}
-
-
-class Draft:
-    """A file in the making: hidden beside its target, and moved onto it at the end."""
-
-    def __init__(self, path: str, *, overwrite: bool) -> None:
-        self.target = os.path.abspath(path)
-        if os.path.isdir(self.target):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), self.target)
-        folder, name = os.path.split(self.target)
-        if not os.path.isdir(folder):
-            raise FileNotFoundError(errno.ENOENT, "the folder does not exist", folder)
-        self._overwrite = overwrite
-        self._refuse_existing("pass overwrite=True to replace the file that is there")
-        self.path = os.path.join(folder, f".{name}.{secrets.token_hex(6)}.partial")
-        # The rights of a new file are as the process wants them; h5py goes on with it.
-        os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-
-    def _refuse_existing(self, advice: str) -> None:
-        if not self._overwrite and os.path.lexists(self.target):
-            raise FileExistsError(errno.EEXIST, advice, self.target)
-
-    def publish(self) -> None:
-        """Move the file onto its target.
-
-        Raises:
-            FileExistsError: a file has appeared there that must not be replaced. The draft is then left where
-                it is, and the message says where.
-        """
-        advice = f"a file appeared here meanwhile; what was written is in {self.path}"
-        self._refuse_existing(advice)
-        if self._overwrite:
-            os.replace(self.path, self.target)
-            return
-        try:
-            os.link(self.path, self.target)  # unlike a rename, never onto what appears in this very moment
-        except FileExistsError:
-            raise FileExistsError(errno.EEXIST, advice, self.target) from None
-        except (OSError, NotImplementedError):  # a file system without hard links
-            os.replace(self.path, self.target)
-        else:
-            os.unlink(self.path)
-
-    def discard(self) -> None:
-        with contextlib.suppress(OSError):
-            os.unlink(self.path)
 
 
 class _Column:
@@ -199,7 +149,9 @@ class MillisecondIndex:
     """Element k is the number of the first event, in file order, at ``start + 1000 * k`` µs or later.
 
     This is DSEC's ``ms_to_idx``, for times in any order: each element is as small as it can be. It ends with
-    the millisecond of the largest time.
+    the millisecond of the largest time. Its attributes ``events`` and ``backward_steps`` are how many events
+    it is of, and how many of them have a time below that of the event before: where there are none, times can
+    be looked for in the column itself.
     """
 
     def __init__(self, group: Any, compression: str | None) -> None:
@@ -211,11 +163,16 @@ class MillisecondIndex:
         #: Elements so far, and events so far.
         self.entries = 0
         self._events = 0
+        self._steps, self._last = 0, -(1 << 63)
 
     def append(self, times: NDArray[np.int64]) -> None:
         """Go on with events at these times, counted from the start. Negative ones are before it."""
         if not len(times):
             return
+        self._steps += int(times[0] < self._last) + int(np.count_nonzero(times[1:] < times[:-1]))
+        self._last = int(times[-1])
+        # What is before the start is just as early as it.
+        times = np.maximum(times, 0)
         latest = np.maximum.accumulate(times)
         end = max(int(latest[-1]) // 1000 + 1, self.entries)
         for first in range(self.entries, end, CHUNK):
@@ -243,6 +200,8 @@ class MillisecondIndex:
         if self._waiting:
             self._extend(np.concatenate(self._full))
             self._full, self._waiting = [], 0
+        self._dataset.attrs["events"] = np.int64(self._events)
+        self._dataset.attrs["backward_steps"] = np.int64(self._steps)
 
 
 def write_dsec(

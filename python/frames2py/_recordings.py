@@ -32,6 +32,14 @@ FORMATS: dict[str, tuple[str, ...]] = {
     "csv": (".csv", ".txt"),
 }
 
+#: How files of a format are compressed; the first is what they are without a wish.
+COMPRESSIONS: dict[str, tuple[str, ...]] = {
+    "aedat4": ("lz4", "zstd", "none"),
+    "hdf5": ("blosc", "gzip", "none"),
+    "dsec": ("blosc", "gzip", "none"),
+    "npz": ("none", "deflate"),
+}
+
 Batches: TypeAlias = EventArray | Iterable[EventArray]
 
 _Opener: TypeAlias = Callable[..., Reader]
@@ -81,17 +89,8 @@ def _open_native(path: PathArg, **options: Any) -> Reader:
 
 
 def open_to_play(path: PathArg, *, sensor_size: tuple[int, int]) -> Reader:
-    """Open a recording for ``Engine.play()``, which is of that sensor, if it is of a natively decoded format.
-
-    Raises:
-        TypeError: it is of another one.
-        OSError, ValueError: as :func:`open`.
-    """
-    if opener_of(path) is not None:
-        raise TypeError(
-            "HDF5 and NumPy files cannot be played; iterate over frames2py.open() and ingest() its batches"
-        )
-    return _open_native(path, sensor_size=sensor_size)
+    """Open a recording for ``Engine.play()``, which is of that sensor."""
+    return open(path, sensor_size=sensor_size)
 
 
 def opener_of(path: PathArg) -> _Opener | None:
@@ -121,6 +120,7 @@ def save(
     *,
     sensor_size: tuple[int, int] | None = None,
     format: str | None = None,  # noqa: A002 - what it is
+    compression: str | None = None,
     overwrite: bool = False,
 ) -> int:
     """Write events to a recording.
@@ -139,6 +139,9 @@ def save(
             ``"es"``, ``"hdf5"`` (as :mod:`frames2py.recorder` writes it, with ``ms_to_idx``), ``"dsec"``,
             ``"npz"``, ``"csv"``. ``None`` takes it from the suffix: ``.raw`` is ``"evt3"``, ``.dat``,
             ``.aedat4``, ``.es``, ``.h5`` and ``.hdf5``, ``.npz``, ``.csv`` and ``.txt`` are what they say.
+        compression: of ``"aedat4"``: ``"lz4"``, ``"zstd"`` or ``"none"``; of ``"hdf5"`` and ``"dsec"``:
+            ``"blosc"``, ``"gzip"`` or ``"none"``; of ``"npz"``: ``"none"`` or ``"deflate"``. ``None`` is the
+            first of these, and all that the other formats have.
         overwrite: whether a file that is there may be replaced.
 
     Returns:
@@ -148,11 +151,13 @@ def save(
         FileExistsError: a file is there, and ``overwrite`` is false; looked at before and after writing.
         ImportError: the format needs a package that is not installed.
         TypeError: an array that is no array of events.
-        ValueError: an event that the format cannot hold, by its number; no sensor size; an unknown format.
+        ValueError: an event that the format cannot hold, by its number; no sensor size; an unknown format, or
+            a compression that it does not have.
         OSError: the file cannot be written.
     """
     target = os.fsdecode(path)
     chosen = _format_of(target, format)
+    compressed = _compression_of(chosen, compression)
     if sensor_size is None and isinstance(events, Reader):
         sensor_size = events.sensor_size
     if sensor_size is None:
@@ -165,15 +170,18 @@ def save(
         from .recorder import write_hdf5
 
         layout = "recorder" if chosen == "hdf5" else chosen
-        write_hdf5(target, counted, sensor_size=size, layout=layout, overwrite=bool(overwrite))
+        filters = None if compressed == "none" else compressed
+        write_hdf5(
+            target, counted, sensor_size=size, layout=layout, compression=filters, overwrite=bool(overwrite)
+        )
         return counted.events
     with replacing(target, overwrite=bool(overwrite)) as file:
         if chosen == "npz":
             from .adapters.npy import save_npz
 
-            save_npz(file, counted, sensor_size=size)
+            save_npz(file, counted, sensor_size=size, compress=compressed == "deflate")
         else:
-            encoder = _core.FileEncoder(chosen, size)
+            encoder = _core.FileEncoder(chosen, size, compressed)
             for batch in counted:
                 file.write(encoder.encode(batch))
             tail, patches = encoder.finish()
@@ -195,6 +203,16 @@ def _format_of(path: str, given: str | None) -> str:
             return name
     known = ", ".join(suffix for suffixes in FORMATS.values() for suffix in suffixes)
     raise ValueError(f"no format goes with the suffix {suffix!r} (known are {known}); pass format=")
+
+
+def _compression_of(chosen: str, given: str | None) -> str | None:
+    known = COMPRESSIONS.get(chosen, ())
+    if given is None:
+        return known[0] if known else None
+    if given not in known:
+        those = f"one of {', '.join(known)}, or None" if known else f"None, as {chosen} has none"
+        raise ValueError(f"compression must be {those}, got {given!r}")
+    return given
 
 
 class _Counted:

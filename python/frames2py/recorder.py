@@ -13,9 +13,9 @@ import numpy as np
 
 from . import _core
 from ._events import EventArray
+from ._files import Draft
 from ._hdf5 import backend
 from ._hdf5_write import (
-    Draft,
     EventsGroup,
     MillisecondIndex,
     check_compression,
@@ -147,7 +147,7 @@ class Recorder:
             try:
                 self._events.finish()
                 self._file.close()
-                self._draft.publish()
+                self._draft.publish(kept=True)
             except FileExistsError:
                 raise
             except BaseException:
@@ -195,10 +195,11 @@ def write_hdf5(
         sensor_size: ``(width, height)`` in pixels, stated in attributes.
         layout: ``"recorder"``: as :func:`open` makes it, and beside the columns ``ms_to_idx``, whose
             attribute ``t_offset`` is the time of the first event: element k is the number of the first event,
-            in file order, whose time is ``t_offset + 1000 * k`` µs or later. Recordings that span more than a
-            day go without. ``"dsec"``: as the DSEC dataset has it (https://dsec.ifi.uzh.ch/data-format/):
-            ``events/{t,x,y,p}`` with times as uint32 from ``/t_offset`` on, and ``/ms_to_idx`` in the same
-            sense as above.
+            in file order, whose time is ``t_offset + 1000 * k`` µs or later. Its attributes ``events`` and
+            ``backward_steps`` count the events, and those whose time is below that of the event before.
+            Recordings that span more than a day go without. ``"dsec"``: as the DSEC dataset has it
+            (https://dsec.ifi.uzh.ch/data-format/): ``events/{t,x,y,p}`` with times as uint32 from
+            ``/t_offset`` on, and ``/ms_to_idx`` in the same sense as above, with the same two attributes.
         compression: as for :func:`open`.
         overwrite: whether a file at ``path`` may be replaced.
         t_offset: in DSEC's layout, what times are counted from; ``None`` is the first event's time.
@@ -245,8 +246,7 @@ def _write_recorders(
             start = int(times[0])
         events.append(columns)
         if index is not None:
-            # From the first event on, and what is before it just as early as it.
-            since = np.maximum(times, np.int64(start)) - np.int64(start)
+            since = times - np.int64(start)
             if int(since.max()) // 1000 < _INDEXED_MS:
                 index.append(since)
             else:

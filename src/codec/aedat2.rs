@@ -262,24 +262,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::codec::{Event, Record};
+    use crate::codec::testing::{Decoded, decode_file};
 
-    fn decoded(file: &[u8], sizes: &[usize]) -> (Vec<Record>, Vec<Trigger>, Report) {
-        let head = head(file, true, Options { strict: false, triggers: true, ..Options::default() })
-            .unwrap()
-            .unwrap();
-        let (mut decoder, mut rest) = (head.decoder, &file[head.length..]);
-        let mut out = EventBuffer::new();
-        for &size in sizes.iter().cycle() {
-            if rest.is_empty() {
-                break;
-            }
-            let (piece, behind) = rest.split_at(size.min(rest.len()));
-            rest = behind;
-            decoder.feed(piece, &mut out).unwrap();
-        }
-        decoder.finish(&mut out).unwrap();
-        (out.records().to_vec(), out.triggers, decoder.report())
+    fn decoded(file: &[u8], sizes: &[usize]) -> Decoded {
+        let options = Options { triggers: true, ..Options::default() };
+        decode_file(head(file, true, options).unwrap().unwrap(), file, sizes)
     }
 
     #[test]
@@ -288,8 +275,7 @@ mod tests {
         for t in [u32::MAX, 4, 3] {
             file.extend([0, t].map(u32::to_be_bytes).as_flattened());
         }
-        let times: Vec<_> =
-            decoded(&file, &[9]).0.iter().map(|record| Event::from_record(record).t).collect();
+        let times: Vec<_> = decoded(&file, &[9]).events.iter().map(|event| event.t).collect();
         assert_eq!(times, [(1 << 32) - 1, (1 << 32) + 4, (1 << 32) + 3]);
     }
 
@@ -303,7 +289,9 @@ mod tests {
             file.extend(if davis { &b"# AEChip: a.DAVIS240C\r\n"[..] } else { b"# AEChip: DVS128\r\n" });
             file.extend(b"#End Of ASCII Header\r\n");
             file.extend(body);
-            prop_assert_eq!(decoded(&file, &sizes), decoded(&file, &[usize::MAX]));
+            let whole = decoded(&file, &[usize::MAX]);
+            prop_assert_eq!(&whole.end, &Ok(()));
+            prop_assert_eq!(decoded(&file, &sizes), whole);
         }
     }
 }

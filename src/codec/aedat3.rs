@@ -390,29 +390,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::codec::Event;
+    use crate::codec::testing::{Decoded, decode_file};
 
-    fn decoded(
-        file: &[u8],
-        sizes: &[usize],
-        strict: bool,
-    ) -> (Vec<Event>, Vec<Trigger>, Report, Result<(), String>) {
-        let head =
-            head(file, true, Options { strict, triggers: true, ..Options::default() }).unwrap().unwrap();
-        let (mut decoder, mut rest) = (head.decoder, &file[head.length..]);
-        let mut out = EventBuffer::new();
-        let mut end = Ok(());
-        for &size in sizes.iter().cycle() {
-            if rest.is_empty() || end.is_err() {
-                break;
-            }
-            let (piece, behind) = rest.split_at(size.min(rest.len()));
-            rest = behind;
-            end = decoder.feed(piece, &mut out);
-        }
-        let end = end.and_then(|()| decoder.finish(&mut out));
-        let events = out.records().iter().map(Event::from_record).collect();
-        (events, out.triggers, decoder.report(), end.map_err(|error| error.to_string()))
+    fn decoded(file: &[u8], sizes: &[usize], strict: bool) -> Decoded {
+        let options = Options { strict, triggers: true, ..Options::default() };
+        decode_file(head(file, true, options).unwrap().unwrap(), file, sizes)
     }
 
     proptest! {

@@ -66,6 +66,19 @@ impl Compression {
         })
     }
 
+    /// All of them, the one first that is written unless another is asked for.
+    pub const ALL: [Compression; 3] = [Compression::Lz4, Compression::Zstd, Compression::None];
+
+    /// The compression of that name, as `frames2py.save` knows it.
+    ///
+    /// # Errors
+    /// [`Error::Header`]: there is none.
+    pub fn parse(name: &str) -> Result<Self, Error> {
+        let found = Self::ALL.into_iter().find(|one| one.name().eq_ignore_ascii_case(name));
+        found
+            .ok_or_else(|| Error::Header(format!("AEDAT 4.0 is compressed by lz4, zstd or none, not {name}")))
+    }
+
     fn number(self) -> i32 {
         match self {
             Compression::None => 0,
@@ -973,6 +986,7 @@ fn attribute<'a>(node: &'a xml::Element, key: &str) -> Option<&'a str> {
 pub struct Aedat4Encoder {
     sensor: (u32, u32),
     compression: Compression,
+    zstd: Option<zstd_safe::CCtx<'static>>,
     /// Events that are not a packet yet.
     waiting: Vec<Record>,
     /// The bytes before the packets, and those of the packets so far.
@@ -993,14 +1007,19 @@ struct Packet {
 /// Events in a packet: 128 KiB before they are compressed.
 const PACKET: usize = 8192;
 
+const NO_MEMORY: Error = Error::OutOfMemory { events: PACKET };
+
+/// Zstandard's own default, and dv-processing's.
+const ZSTD_LEVEL: i32 = 3;
+
 /// The place of the table's position in the file.
 const TABLE_POSITION: u64 = 18 + 36;
 
 impl Aedat4Encoder {
-    /// An encoder for a sensor of that size; [`Compression::Zstd`] is only read.
+    /// An encoder for a sensor of that size.
     ///
     /// # Errors
-    /// [`Error::Header`]: the format cannot hold such a sensor or is not written so.
+    /// [`Error::Header`]: the format cannot hold such a sensor. [`Error::OutOfMemory`]: there is none for Zstandard.
     pub fn new(sensor: (u32, u32), compression: Compression) -> Result<Self, Error> {
         if [sensor.0, sensor.1].iter().any(|&size| size == 0 || size > 1 << 15) {
             let (width, height) = sensor;
@@ -1008,20 +1027,30 @@ impl Aedat4Encoder {
                 "AEDAT 4.0 holds sensors of up to 32768 x 32768, got {width} x {height}"
             )));
         }
-        if compression == Compression::Zstd {
-            return Err(Error::Header("AEDAT 4.0 is written with LZ4 or without compression".into()));
-        }
-        Ok(Self { sensor, compression, waiting: Vec::new(), header: 0, offset: 0, packets: Vec::new() })
+        let zstd = match compression {
+            Compression::Zstd => Some(zstd_safe::CCtx::try_create().ok_or(NO_MEMORY)?),
+            Compression::None | Compression::Lz4 => None,
+        };
+        let waiting = Vec::new();
+        Ok(Self { sensor, compression, zstd, waiting, header: 0, offset: 0, packets: Vec::new() })
     }
 
-    fn compressed(&self, buffer: &[u8], out: &mut Vec<u8>) {
-        match self.compression {
-            Compression::None | Compression::Zstd => out.extend(buffer),
-            Compression::Lz4 => lz4::compress(buffer, out),
+    fn compressed(&mut self, buffer: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+        match (self.compression, &mut self.zstd) {
+            (Compression::Lz4, _) => lz4::compress(buffer, out),
+            (Compression::Zstd, Some(context)) => {
+                let start = out.len();
+                out.resize(start + zstd_safe::compress_bound(buffer.len()), 0);
+                let compressed = context.compress(&mut out[start..], buffer, ZSTD_LEVEL);
+                // There is room, so it is memory that was lacking.
+                out.truncate(start + compressed.map_err(|_| NO_MEMORY)?);
+            }
+            (Compression::None | Compression::Zstd, _) => out.extend(buffer),
         }
+        Ok(())
     }
 
-    fn packet(&mut self, events: &[Record], out: &mut Vec<u8>) {
+    fn packet(&mut self, events: &[Record], out: &mut Vec<u8>) -> Result<(), Error> {
         let mut buffer = Vec::with_capacity(32 + 16 * events.len());
         // The root is at 16; its only field is at 20 and points to 24.
         buffer.extend([16, 0, 0, 0]);
@@ -1034,7 +1063,7 @@ impl Aedat4Encoder {
         }
         let start = out.len();
         out.extend([0; 8]);
-        self.compressed(&prefixed(buffer), out);
+        self.compressed(&prefixed(buffer), out)?;
         let size = (out.len() - start - 8) as u32;
         out[start + 4..start + 8].copy_from_slice(&size.to_le_bytes());
         let times = || events.iter().map(|event| Event::from_record(event).t);
@@ -1046,6 +1075,7 @@ impl Aedat4Encoder {
             last: times().max().unwrap_or(0),
         });
         self.offset += 8 + u64::from(size);
+        Ok(())
     }
 
     /// The table, as a buffer: for each packet its place behind its header, that header, and what times it has.
@@ -1150,7 +1180,7 @@ impl Encoder for Aedat4Encoder {
             rest = behind;
             self.waiting.extend_from_slice(front);
             let mut packet = take(&mut self.waiting);
-            self.packet(&packet, out);
+            self.packet(&packet, out)?;
             packet.clear();
             self.waiting = packet;
         }
@@ -1161,10 +1191,10 @@ impl Encoder for Aedat4Encoder {
     fn finish(&mut self, out: &mut Vec<u8>) -> Result<Vec<Patch>, Error> {
         let waiting = take(&mut self.waiting);
         if !waiting.is_empty() {
-            self.packet(&waiting, out);
+            self.packet(&waiting, out)?;
         }
         let at = self.header + self.offset;
-        self.compressed(&self.table(), out);
+        self.compressed(&self.table(), out)?;
         Ok(vec![Patch { at: TABLE_POSITION, bytes: at.to_le_bytes().to_vec() }])
     }
 }
@@ -1181,6 +1211,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::codec::testing::{Decoded, decode_file};
 
     fn encoded(events: &[Event], cuts: &[usize], compression: Compression) -> Vec<u8> {
         let mut encoder = Aedat4Encoder::new((346, 260), compression).unwrap();
@@ -1199,25 +1230,9 @@ mod tests {
         file
     }
 
-    /// What a file decodes to when it is read in pieces of these sizes, over and over.
-    fn decoded(file: &[u8], sizes: &[usize]) -> (Vec<Event>, Report, Result<(), String>) {
-        let head = head(file, true, Options { strict: true, triggers: true, ..Options::default() })
-            .unwrap()
-            .unwrap();
-        let (mut decoder, mut rest) = (head.decoder, &file[head.length..]);
-        let mut out = EventBuffer::new();
-        let mut end = Ok(());
-        for &size in sizes.iter().cycle() {
-            if rest.is_empty() || end.is_err() {
-                break;
-            }
-            let (piece, behind) = rest.split_at(size.min(rest.len()));
-            rest = behind;
-            end = decoder.feed(piece, &mut out);
-        }
-        let end = end.and_then(|()| decoder.finish(&mut out));
-        let events = out.records().iter().map(Event::from_record).collect();
-        (events, decoder.report(), end.map_err(|error| error.to_string()))
+    fn decoded(file: &[u8], sizes: &[usize]) -> Decoded {
+        let options = Options { strict: true, triggers: true, ..Options::default() };
+        decode_file(head(file, true, options).unwrap().unwrap(), file, sizes)
     }
 
     fn events() -> impl Strategy<Value = Vec<Event>> {
@@ -1242,35 +1257,34 @@ mod tests {
         #[test]
         fn what_is_written_reads_the_same_however_it_is_cut(
             events in events(), cuts in prop::collection::vec(0_usize..9000, 0..4),
-            sizes in prop::collection::vec(1_usize..5000, 1..6), none in any::<bool>(),
+            sizes in prop::collection::vec(1_usize..5000, 1..6),
+            compression in prop::sample::select(Compression::ALL.to_vec()),
         ) {
-            let compression = if none { Compression::None } else { Compression::Lz4 };
             let file = encoded(&events, &cuts, compression);
             prop_assert_eq!(&file, &encoded(&events, &[], compression));
-            let (found, report, end) = decoded(&file, &sizes);
+            let Decoded { events: found, report, end, .. } = decoded(&file, &sizes);
             prop_assert_eq!(end, Ok(()));
             prop_assert_eq!(&found, &events);
             let packets = events.len().div_ceil(PACKET) as u64;
             prop_assert_eq!(report.words.iter().map(|words| words.count).collect::<Vec<_>>(),
                 if packets == 0 { vec![1] } else { vec![packets, 1] });
-            prop_assert_eq!(report, decoded(&file, &[usize::MAX]).1);
+            prop_assert_eq!(report, decoded(&file, &[usize::MAX]).report);
         }
 
         #[test]
         fn damage_is_found_at_the_same_place_however_it_is_cut(
-            events in events(), none in any::<bool>(), sizes in prop::collection::vec(1_usize..5000, 1..6),
+            events in events(), sizes in prop::collection::vec(1_usize..5000, 1..6),
+            compression in prop::sample::select(Compression::ALL.to_vec()),
             changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         ) {
-            let compression = if none { Compression::None } else { Compression::Lz4 };
             let mut file = encoded(&events, &[], compression);
             let start = encoded(&[], &[], compression).len() - 60;
             for (at, value) in changes {
                 let at = start + at.index(file.len() - start);
                 file[at] = value;
             }
-            let (found, _, end) = decoded(&file, &sizes);
-            let (whole, _, whole_end) = decoded(&file, &[usize::MAX]);
-            prop_assert_eq!((found, end), (whole, whole_end));
+            let (found, whole) = (decoded(&file, &sizes), decoded(&file, &[usize::MAX]));
+            prop_assert_eq!((found.events, found.end), (whole.events, whole.end));
         }
     }
 
@@ -1284,7 +1298,7 @@ mod tests {
         for (i, &size) in sizes.iter().enumerate() {
             let (front, behind) = rest.split_at(size.min(rest.len()));
             rest = behind;
-            encoder.packet(front, &mut file);
+            encoder.packet(front, &mut file).unwrap();
             if unknown && i > 4 && i % 3 == 0 {
                 file.extend([7, 0, 0, 0, 4 + size as u8 % 9, 0, 0, 0]);
                 file.extend(vec![1; 4 + size % 256 % 9]);
@@ -1321,7 +1335,8 @@ mod tests {
         #[test]
         fn threads_find_what_one_packet_after_the_other_has(
             events in events(), sizes in prop::collection::vec(0_usize..300, 2..60), strict in any::<bool>(),
-            unknown in any::<bool>(), none in any::<bool>(), threads in 2_usize..4,
+            unknown in any::<bool>(), threads in 2_usize..4,
+            compression in prop::sample::select(Compression::ALL.to_vec()),
             back in prop::collection::vec((any::<prop::sample::Index>(), 0_u64..3_000), 0..3),
             changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
             cut in 0_usize..100,
@@ -1333,7 +1348,6 @@ mod tests {
                     events[at].t = events[at].t.saturating_sub(by);
                 }
             }
-            let compression = if none { Compression::None } else { Compression::Lz4 };
             let mut file = packets(&events, &sizes, unknown, compression);
             let start = packets(&[], &[], false, compression).len();
             for (at, value) in changes {
@@ -1389,12 +1403,12 @@ mod tests {
             let error = encoder.encode(&[good.to_record(), event.to_record()], &mut file).unwrap_err();
             assert!(error.to_string().starts_with(&format!("event 1: {field} is ")), "{error}");
             encoder.finish(&mut file).unwrap();
-            assert_eq!(decoded(&file, &[usize::MAX]).0, [good]);
+            assert_eq!(decoded(&file, &[usize::MAX]).events, [good]);
         }
         for sensor in [(0, 5), (5, 0), (32769, 5)] {
             assert!(Aedat4Encoder::new(sensor, Compression::Lz4).is_err());
         }
-        assert!(Aedat4Encoder::new((5, 5), Compression::Zstd).is_err());
+        assert!(Compression::parse("brotli").is_err());
     }
 
     #[test]

@@ -39,17 +39,30 @@ pub struct Patch {
 /// The formats that are written, by the names that `frames2py.save` knows them by.
 pub const WRITTEN: &[&str] = &["evt2", "evt2.1", "evt3", "dat", "aedat4", "es", "csv"];
 
-/// An encoder of the format of that name, one of [`WRITTEN`], for a sensor of that size.
+/// An encoder of the format of that name, one of [`WRITTEN`], for a sensor of that size. `compression` is of the formats
+/// that have one: of AEDAT 4.0, by [`Compression::parse`].
 ///
 /// # Errors
-/// [`Error::Header`]: the format is not written, or cannot hold such a sensor.
-pub fn encoder(format: &str, sensor: (u32, u32)) -> Result<Box<dyn Encoder>, Error> {
+/// [`Error::Header`]: the format is not written, cannot hold such a sensor, or is not compressed so.
+pub fn encoder(
+    format: &str,
+    sensor: (u32, u32),
+    compression: Option<&str>,
+) -> Result<Box<dyn Encoder>, Error> {
+    if let (true, Some(name)) = (format != "aedat4", compression) {
+        return Err(Error::Header(format!(
+            "the format {format:?} is not compressed, by {name} or otherwise"
+        )));
+    }
     Ok(match format {
         "evt2" => Box::new(Evt2Encoder::new(sensor)?),
         "evt2.1" => Box::new(Evt21Encoder::new(sensor)?),
         "evt3" => Box::new(Evt3Encoder::new(sensor)?),
         "dat" => Box::new(DatEncoder::new(sensor)),
-        "aedat4" => Box::new(Aedat4Encoder::new(sensor, Compression::Lz4)?),
+        "aedat4" => {
+            let compression = compression.map_or(Ok(Compression::Lz4), Compression::parse)?;
+            Box::new(Aedat4Encoder::new(sensor, compression)?)
+        }
         "es" => Box::new(EsEncoder::new(sensor)?),
         "csv" => Box::new(CsvEncoder),
         _ => {

@@ -544,7 +544,7 @@ proptest! {
             }
         }
         for (format, bits) in FORMATS {
-            let mut encoder = encoder(format, (640, 480)).unwrap();
+            let mut encoder = encoder(format, (640, 480), None).unwrap();
             let mut file = Vec::new();
             encoder.start(&mut file);
             let holdable = first_unholdable(bits, &events);
@@ -581,7 +581,7 @@ fn the_most_and_least_times_are_held() {
     for (format, bits) in FORMATS {
         let times = |times: &[u64]| {
             let events: Vec<Event> = times.iter().map(|&t| Event { t, x: 0, y: 0, p: 0 }).collect();
-            let mut encoder = encoder(format, (640, 480)).unwrap();
+            let mut encoder = encoder(format, (640, 480), None).unwrap();
             let mut file = Vec::new();
             encoder.start(&mut file);
             encoder.encode(&records(&events), &mut file).map(|()| {
@@ -626,8 +626,8 @@ fn gaps_are_stepped_through_as_cameras_do() {
 fn sensors_larger_than_addresses_are_refused() {
     for (format, _) in FORMATS {
         for sensor in [(2049, 1), (1, 2049), (0, 1)] {
-            assert!(encoder(format, sensor).err().unwrap().to_string().contains("2048x2048"));
+            assert!(encoder(format, sensor, None).err().unwrap().to_string().contains("2048x2048"));
         }
-        encoder(format, (2048, 2048)).unwrap();
+        encoder(format, (2048, 2048), None).unwrap();
     }
 }

@@ -16,7 +16,8 @@ pub enum Family {
     Dat,
     /// Prophesee RAW: EVT 2.0, 2.1 and 3.0.
     Evt,
-    /// A table in text. Looked at last, as it has no mark of its own.
+    /// A table in text. Looked at last, as it has no mark of its own; only one behind comments that start with a percent
+    /// sign is told from DAT and RAW before.
     Text,
     /// AEDAT 4.0.
     Aedat4,
@@ -45,9 +46,15 @@ impl Family {
     fn starts(self, bytes: &[u8], at_end: bool) -> Option<bool> {
         match self {
             Family::Es => prefix(es::MAGIC, bytes, at_end),
-            Family::Dat => dat::starts(bytes, at_end),
-            // What else starts with a percent sign is looked at before.
-            Family::Evt => prefix(b"%", bytes, at_end),
+            Family::Dat => match dat::starts(bytes, at_end) {
+                Some(true) => commented(bytes, at_end).map(|table| !table),
+                other => other,
+            },
+            // DAT, which starts with a percent sign, too, is looked at before.
+            Family::Evt => match prefix(b"%", bytes, at_end) {
+                Some(true) => commented(bytes, at_end).map(|table| !table),
+                other => other,
+            },
             Family::Text => text::starts(bytes, at_end),
             Family::Aedat4 => prefix(aedat4::MAGIC, bytes, at_end),
             // AEDAT 4.0 is looked at before.
@@ -66,6 +73,14 @@ impl Family {
             Family::Aedat => aedat(bytes, at_end, options),
         }
     }
+}
+
+/// Whether a file that starts with `bytes`, a percent sign first, is a table in text behind comments; `None` when more of
+/// it is needed.
+///
+/// A RAW header has a line that no table has, and behind a DAT header comes a byte that is no text.
+fn commented(bytes: &[u8], at_end: bool) -> Option<bool> {
+    if header::names_encoding(bytes) { Some(false) } else { text::starts(bytes, at_end) }
 }
 
 /// How AEDAT files of all versions but the first begin.

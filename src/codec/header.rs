@@ -125,6 +125,16 @@ pub fn head(bytes: &[u8], at_end: bool, options: Options) -> Result<Option<Head>
     Ok(Some(Head { format: version.name(), geometry: facts.geometry, length, decoder }))
 }
 
+/// Whether one of the `%` lines that a file starts with is of a RAW header: that of the encoding or the camera, or the
+/// header's end. A RAW file without any of these is not read.
+pub fn names_encoding(bytes: &[u8]) -> bool {
+    let lines = bytes.split(|&byte| byte == b'\n').map_while(|line| line.strip_prefix(b"%"));
+    lines.map(|line| line.trim_ascii()).any(|line| {
+        let key = line.split(|byte| byte.is_ascii_whitespace()).next().unwrap_or_default();
+        matches!(key, b"evt" | b"format" | b"system_ID") || line == b"end"
+    })
+}
+
 /// What the lines so far have said.
 #[derive(Default)]
 struct Facts {

@@ -79,19 +79,24 @@ impl Builder {
         let Some(Saved { state, again }) = decoder.save() else { return false };
         let start = offset - again;
         self.next = offset + SPACING;
-        if self.index.points.last().is_some_and(|last| last.offset >= start) {
-            return true;
+        if self.index.points.last().is_none_or(|last| last.offset < start) {
+            self.point(start, &state);
         }
+        true
+    }
+
+    /// Notes that the event after those noted so far is the first of a point, which is read from `offset` in this state.
+    /// For what is not read by a [`Decoder`].
+    pub fn point(&mut self, offset: u64, state: &[u8]) {
         let Index { points, states, totals } = &mut self.index;
         points.push(Point {
-            offset: start,
+            offset,
             events: totals.events,
             earliest: u64::MAX,
             latest: 0,
             state: states.len() as u64,
         });
         states.extend(state);
-        true
     }
 
     /// Notes what was decoded since.
@@ -183,13 +188,13 @@ impl Index {
     }
 
     /// The point that holds the first event of time `t` or later; the last one if there is none.
-    pub(super) fn point_for(&self, t: u64) -> usize {
+    pub fn point_for(&self, t: u64) -> usize {
         let found = self.points.iter().position(|point| point.latest >= t && point.earliest <= point.latest);
         found.unwrap_or(self.points.len().saturating_sub(1))
     }
 
     /// The points that hold events with `t0 <= t < t1`, neighbours joined.
-    pub(super) fn runs(&self, t0: u64, t1: u64) -> Vec<Run> {
+    pub fn runs(&self, t0: u64, t1: u64) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
         let mut last = None;
         for (at, point) in self.points.iter().enumerate() {
@@ -213,14 +218,18 @@ impl Index {
         point: usize,
         pristine: &dyn Decoder,
     ) -> Result<(Box<dyn Decoder>, u64), Error> {
-        let Some(&Point { offset, state, .. }) = self.points.get(point) else { return Err(Self::stale()) };
-        let end = self.points.get(point + 1).map_or(self.states.len() as u64, |next| next.state);
         let mut decoder = pristine.fork();
-        let state = self.states.get(state as usize..end as usize);
-        if !state.is_some_and(|state| decoder.load(state)) {
-            return Err(Self::stale());
+        match self.point(point) {
+            Some((offset, state)) if decoder.load(state) => Ok((decoder, offset)),
+            _ => Err(Self::stale()),
         }
-        Ok((decoder, offset))
+    }
+
+    /// Where a point is read from, and its state.
+    pub fn point(&self, point: usize) -> Option<(u64, &[u8])> {
+        let &Point { offset, state, .. } = self.points.get(point)?;
+        let end = self.points.get(point + 1).map_or(self.states.len() as u64, |next| next.state);
+        Some((offset, self.states.get(state as usize..end as usize)?))
     }
 
     pub(super) fn stale() -> Error {

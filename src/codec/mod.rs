@@ -43,7 +43,7 @@ pub use evt3::{Evt3Decoder, Evt3Encoder};
 pub use evt21::{Evt21Decoder, Evt21Encoder, Order};
 pub use head::{Family, Head, HeadReader, MAX_HEAD, Options, head, prefix};
 pub use header::Version;
-pub use index::{Builder, Index, Totals};
+pub use index::{Builder, Index, Run, Totals};
 pub use recording::{More, NATURAL_BATCH, Recording};
 pub use report::{Report, SharedReport, Words};
 pub use stream::{Fill, Stream, reserve};
@@ -286,28 +286,50 @@ impl<const N: usize> Partial<N> {
 mod testing {
     use super::*;
 
+    /// What a decoder makes of bytes up to their end.
+    #[derive(Debug, PartialEq, Eq)]
+    pub struct Decoded {
+        pub events: Vec<Event>,
+        pub triggers: Vec<Trigger>,
+        pub report: Report,
+        /// How that ended.
+        pub end: Result<(), String>,
+    }
+
+    /// Decodes `bytes`, fed in pieces of the given sizes, over and over.
+    fn decode_all(decoder: &mut dyn Decoder, mut bytes: &[u8], sizes: &[usize]) -> Decoded {
+        let mut out = EventBuffer::new();
+        let (mut events, mut triggers) = (Vec::new(), Vec::new());
+        let mut sizes = sizes.iter().cycle();
+        let end = loop {
+            out.clear();
+            let at_end = bytes.is_empty();
+            let (piece, rest) = bytes.split_at(bytes.len().min(*sizes.next().unwrap()));
+            bytes = rest;
+            let fed = if at_end { decoder.finish(&mut out) } else { decoder.feed(piece, &mut out) };
+            events.extend(out.records().iter().map(Event::from_record));
+            triggers.append(&mut out.triggers);
+            if at_end || fed.is_err() {
+                break fed.map_err(|error| error.to_string());
+            }
+        };
+        Decoded { events, triggers, report: decoder.report(), end }
+    }
+
     /// The events of `bytes`, fed in pieces of the given sizes, over and over, and how that ended.
     pub fn decode(
         mut decoder: impl Decoder,
-        mut bytes: &[u8],
+        bytes: &[u8],
         sizes: &[usize],
     ) -> (Vec<Event>, Result<(), String>) {
-        let mut out = EventBuffer::new();
-        let mut events = Vec::new();
-        for &size in sizes.iter().cycle() {
-            if bytes.is_empty() {
-                break;
-            }
-            let (piece, rest) = bytes.split_at(size.min(bytes.len()));
-            bytes = rest;
-            out.clear();
-            let fed = decoder.feed(piece, &mut out);
-            events.extend(out.records().iter().map(Event::from_record));
-            if let Err(error) = fed {
-                return (events, Err(error.to_string()));
-            }
-        }
-        (events, Ok(()))
+        let Decoded { events, end, .. } = decode_all(&mut decoder, bytes, sizes);
+        (events, end)
+    }
+
+    /// All of a file that begins with `head`, its body fed in pieces of the given sizes, over and over.
+    pub fn decode_file(head: Head, file: &[u8], sizes: &[usize]) -> Decoded {
+        let Head { mut decoder, length, .. } = head;
+        decode_all(&mut *decoder, &file[length..], sizes)
     }
 }
 

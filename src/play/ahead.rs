@@ -96,6 +96,37 @@ impl Source for Ahead {
     }
 }
 
+/// A source that is asked ahead from when it is first asked on: what is dropped before has no thread to wait for.
+pub struct Later<S> {
+    source: Option<S>,
+    repeat: bool,
+    ahead: Option<Ahead>,
+}
+
+impl<S> Later<S> {
+    /// `source` and `repeat` as for [`Ahead::of`].
+    pub fn new(source: S, repeat: bool) -> Self {
+        Self { source: Some(source), repeat, ahead: None }
+    }
+}
+
+impl<S: Source + 'static> Source for Later<S> {
+    fn next(&mut self, batch: &mut Vec<Record>) -> Result<More, codec::Error> {
+        if let Some(source) = self.source.take() {
+            self.ahead = Some(Ahead::of(source, self.repeat)?);
+        }
+        self.ahead.as_mut().map_or(Ok(More::End), |ahead| ahead.next(batch))
+    }
+
+    fn newest(&self) -> Option<u64> {
+        self.ahead.as_ref()?.newest()
+    }
+
+    fn restart(&mut self) -> Result<(), codec::Error> {
+        self.ahead.as_mut().map_or(Ok(()), Source::restart)
+    }
+}
+
 impl Drop for Ahead {
     fn drop(&mut self) {
         self.told = None;
@@ -214,6 +245,21 @@ mod tests {
                 assert_eq!(all(&mut ahead), (vec![], Ok(())));
             }
         }
+    }
+
+    #[test]
+    fn what_begins_later_says_the_same_and_is_not_asked_before() {
+        let (source, heard) = counting(50, || Ok(More::End));
+        let mut later = Later::new(source, true);
+        assert_eq!(heard.recv_timeout(Duration::from_millis(20)), Err(RecvTimeoutError::Timeout));
+        for _ in 0..3 {
+            assert_eq!(all(&mut later), all(&mut counting(50, || Ok(More::End)).0));
+            later.restart().unwrap();
+        }
+        drop(later);
+        while heard.try_recv().is_ok() {}
+        assert_eq!(heard.try_recv(), Err(std::sync::mpsc::TryRecvError::Disconnected));
+        drop(Later::new(counting(5, || panic!("asked")).0, false));
     }
 
     #[test]

@@ -1,12 +1,11 @@
 //! Recordings for Python: files to read, and encoders of what is to be written.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
-use std::time::{Instant, UNIX_EPOCH};
+use std::time::Instant;
 
 use numpy::PyArray1;
 use pyo3::exceptions::{PyIsADirectoryError, PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
@@ -15,6 +14,7 @@ use pyo3::sync::MutexExt;
 use pyo3::types::{PyBytes, PyDict};
 
 use super::engine::SIGNAL_CHECK;
+use super::index;
 use super::input::Layouts;
 use crate::codec::{
     self, Columns, Encoder, Error, Event, Family, HeadReader, Index, More, Options, Record, Recording,
@@ -32,6 +32,8 @@ pub struct FileReader {
     report: SharedReport,
     triggers: Option<SharedTriggers>,
     path: PathBuf,
+    /// The format, and what else decides which events the file is read as.
+    options: Vec<u8>,
     index: Mutex<Option<Arc<Index>>>,
     /// `None` once closed or taken.
     open: Mutex<Option<Open>>,
@@ -128,6 +130,9 @@ impl FileReader {
             }
         };
         let (format, geometry) = (head.format, head.geometry);
+        let given = [columns, time_unit, round_times.then_some("rounded")];
+        let options =
+            [Some(format)].into_iter().chain(given).flatten().collect::<Vec<_>>().join(" ").into_bytes();
         let mut recording = Recording::new(head, ahead, input, regular, strict);
         recording.skip_by_seeking();
         Ok(FileReader {
@@ -138,6 +143,7 @@ impl FileReader {
             report: recording.report().clone(),
             triggers: triggers.then(|| recording.triggers().clone()),
             path,
+            options,
             index: Mutex::new(None),
             open: Mutex::new(Some(Open { recording, batch: Vec::new() })),
         })
@@ -348,43 +354,13 @@ impl FileReader {
         }
     }
 
-    /// Where an index is kept: a hidden file beside the recording.
-    fn index_path(&self) -> Option<PathBuf> {
-        let mut name = OsString::from(".");
-        name.push(self.path.file_name()?);
-        name.push(".frames2py-index");
-        Some(self.path.with_file_name(name))
-    }
-
     fn kept_index(&self) -> Option<Index> {
-        let bytes = std::fs::read(self.index_path()?).ok()?;
-        Index::from_bytes(&bytes, &self.identity().ok()?)
+        index::kept(&self.path, &self.options)
     }
 
     /// Keeps the index beside the file, where that can be written.
     fn keep_index(&self, index: &Index) -> Option<()> {
-        let path = self.index_path()?;
-        let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
-        std::fs::write(&temporary, index.to_bytes(&self.identity().ok()?))
-            .and_then(|()| std::fs::rename(&temporary, &path))
-            .or_else(|_| std::fs::remove_file(&temporary))
-            .ok()
-    }
-
-    /// What tells this file from another one, or from what it is after a change: format, size, time of change, and its
-    /// first and last bytes.
-    fn identity(&self) -> io::Result<Vec<u8>> {
-        const ENDS: u64 = 4096;
-        let mut file = open_file(&self.path)?;
-        let meta = file.metadata()?;
-        let changed = meta.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-        let mut identity = self.format.as_bytes().to_vec();
-        identity.extend(meta.len().to_le_bytes());
-        identity.extend(changed.to_le_bytes());
-        (&mut file).take(ENDS).read_to_end(&mut identity)?;
-        file.seek(SeekFrom::Start(meta.len().saturating_sub(ENDS)))?;
-        file.take(ENDS).read_to_end(&mut identity)?;
-        Ok(identity)
+        index::keep(index, &self.path, &self.options)
     }
 
     /// Whether the recording can be read more than once.
@@ -423,9 +399,14 @@ struct Encoding {
 #[pymethods]
 impl FileEncoder {
     #[new]
-    #[pyo3(signature = (format, sensor_size))]
-    fn new(py: Python<'_>, format: &str, sensor_size: (u32, u32)) -> PyResult<Self> {
-        let encoder = codec::encoder(format, sensor_size).map_err(to_python)?;
+    #[pyo3(signature = (format, sensor_size, compression=None))]
+    fn new(
+        py: Python<'_>,
+        format: &str,
+        sensor_size: (u32, u32),
+        compression: Option<&str>,
+    ) -> PyResult<Self> {
+        let encoder = codec::encoder(format, sensor_size, compression).map_err(to_python)?;
         let state = Mutex::new(Encoding { encoder, started: false, events: 0 });
         Ok(Self { layouts: Layouts::new(py)?, state })
     }
@@ -514,13 +495,13 @@ fn open(path: &Path) -> io::Result<(File, bool)> {
 
 /// Opens without trying again when a signal comes: opening a pipe may wait for ever.
 #[cfg(unix)]
-fn open_file(path: &Path) -> io::Result<File> {
+pub fn open_file(path: &Path) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags};
     Ok(File::from(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?))
 }
 
 #[cfg(not(unix))]
-fn open_file(path: &Path) -> io::Result<File> {
+pub fn open_file(path: &Path) -> io::Result<File> {
     File::open(path)
 }
 

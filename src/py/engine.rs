@@ -284,12 +284,13 @@ impl Engine {
     /// counted in `stats`, passed by unseen while the Engine is stopped, nothing published at the end that is not
     /// due (`stop()` does that). It makes the playback the producer: `ingest()` is then refused on every thread, for the
     /// Engine's lifetime, and `wait_for_newer()` is allowed on every one. When a playback has ended, another can
-    /// begin. A custom kernel's methods are called on the playback's thread, attached to the interpreter.
+    /// begin. A custom kernel's methods are called on the playback's thread, attached to the interpreter. HDF5 and NumPy files
+    /// are read by Python code, on another native thread that is attached to the interpreter for each batch.
     ///
     /// Parameters
     /// ----------
     /// reader_or_path : str, path-like or Reader
-    ///     A file of any format but HDF5 and NumPy's, or what `frames2py.open()` returned for one. A reader is used
+    ///     A file of any format, or what `frames2py.open()` returned for one. A reader is used
     ///     up, as by iterating over it, and its file is the playback's: closing the reader does not end it. A reader's
     ///     `batch_size` is the number of events in each call; otherwise the sizes of calls are not defined.
     /// speed : float or None, default None
@@ -316,8 +317,10 @@ impl Engine {
     /// RuntimeError
     ///     A thread is the producer, this Engine is playing already, or the reader was iterated over.
     /// TypeError
-    ///     The source is none of these, or an HDF5 or NumPy file; `speed` is not a real number, `loop` is not a bool, or `threads`
-    ///     is not an integer (bools are not numbers).
+    ///     The source is none of these, or a NumPy table, of which `frames2py.open()` must be told the columns; `speed` is not
+    ///     a real number, `loop` is not a bool, or `threads` is not an integer (bools are not numbers).
+    /// ImportError
+    ///     The file is HDF5, and h5py or hdf5plugin is not installed.
     /// ValueError
     ///     The file or reader is of another sensor size, is no recording, or is closed; `speed` is not finite and above 0; `loop`
     ///     is asked of a pipe; `threads` is neither 1 nor 2.

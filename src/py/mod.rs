@@ -11,8 +11,10 @@ mod codec;
 mod convert;
 mod custom;
 mod engine;
+mod fed;
 mod hdf;
 mod image;
+mod index;
 mod input;
 mod kernel;
 mod play;
@@ -73,6 +75,8 @@ mod _core {
     use super::hdf::{EventSplitter, decode_ecf, pack_columns, read_blosc};
     #[pymodule_export]
     use super::image::encode_png;
+    #[pymodule_export]
+    use super::index::RowIndex;
     #[pymodule_export]
     use super::kernel::{KernelState, NativeKernel};
     #[pymodule_export]

@@ -6,16 +6,17 @@
 //! go of the interpreter first.
 //!
 //! It does so only between `admit` and `done`. So at exit it is enough to stop playbacks and to wait until they are idle:
-//! no thread is left that could want an interpreter which is going away.
+//! no thread is left that could want an interpreter which is going away. For files that Python reads, see [`fed`].
 
 use super::codec::{self as files, FileReader};
 use super::engine::{self, Engine, Inner, SIGNAL_CHECK, flag, is_main_thread};
+use super::fed::{self, Fed, Gate};
 use super::input::{integer, real};
 use super::view::SnapshotView;
 use crate::codec;
 use crate::error::Error;
 use crate::event::Events;
-use crate::play::{self, Ahead, Batches, Failure, Ingest, Options};
+use crate::play::{self, Ahead, Batches, Failure, Ingest, Later, Options, Source};
 use numpy::PyArray1;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -24,7 +25,7 @@ use pyo3::prelude::*;
 use pyo3::sync::{MutexExt, OnceLockExt};
 use pyo3::types::{PyBytes, PyDict, PyString};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A recording being played into an Engine, as `Engine.play()` returns it.
@@ -253,26 +254,21 @@ pub fn play(
     let this = engine.get().ready()?;
     let speed = speed.map(times_as_fast).transpose()?;
     let repeat = repeat.map_or(Ok(false), |repeat| flag("loop", repeat))?;
-    let decodes_ahead = threads.map_or(Ok(true), |threads| is_two(threads))?;
+    let reads_ahead = threads.map_or(Ok(true), |threads| is_two(threads))?;
     this.core.check_playable()?;
     let reader = reader(this, reader_or_path)?;
     let ingest = ingest_for(py, this)?;
     end_at_exit(py)?;
-    let used = reader.call_method0(intern!(py, "_use_natively"))?;
-    let started = used.extract().and_then(|(file, size): (Bound<'_, FileReader>, _)| {
-        let file = file.get();
-        if repeat && !file.can_restart() {
+    let used = reader.call_method0(intern!(py, "_lend"))?;
+    let gate = Arc::new(Gate::default());
+    let started = used.extract().and_then(|(file, size): (Bound<'_, PyAny>, Option<usize>)| {
+        let native = file.cast::<FileReader>().ok().map(Bound::get);
+        if repeat && native.is_some_and(|file| !file.can_restart()) {
             return Err(PyValueError::new_err("loop=True needs a file that can be read again, got a pipe"));
         }
-        let source = || {
-            let recording =
-                file.take().ok_or_else(|| codec::Error::Malformed("the reader is closed".into()))?;
-            let batches = Batches { recording, size };
-            // What has come of a pipe is passed on at once, and of very large batches there is to be one.
-            if !decodes_ahead || !file.can_restart() || size.is_some_and(|size| size > LARGE) {
-                return Ok(Box::new(batches) as _);
-            }
-            Ok(Box::new(Ahead::of(batches.gathered(), repeat).map_err(Failure::Thread)?) as _)
+        let source = || match native {
+            Some(file) => natively_read(file, size, repeat, reads_ahead),
+            None => Ok(read_by_python(file.clone().unbind(), size, repeat, reads_ahead, &gate)),
         };
         let options = Options { speed, repeat, size };
         let mut session = this.core.session("play", |m| m.lock_py_attached(py))?;
@@ -287,10 +283,41 @@ pub fn play(
     };
     *this.playback.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner) = Some(inner.clone());
     let mut running = RUNNING.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
-    running.retain(|playback| !playback.is_finished());
-    running.push(inner.clone());
+    running.retain(|(playback, _)| !playback.is_finished());
+    running.push((inner.clone(), gate));
     drop(running);
     Ok(Playback { inner, engine: engine.clone().unbind(), failure: OnceLock::new() })
+}
+
+/// What a file that is decoded natively is read from.
+fn natively_read(
+    file: &FileReader,
+    size: Option<usize>,
+    repeat: bool,
+    reads_ahead: bool,
+) -> Result<Box<dyn Source>, Failure> {
+    let recording = file.take().ok_or_else(|| codec::Error::Malformed("the reader is closed".into()))?;
+    let batches = Batches { recording, size };
+    // What has come of a pipe is passed on at once, and of very large batches there is to be one.
+    if !reads_ahead || !file.can_restart() || size.is_some_and(|size| size > LARGE) {
+        return Ok(Box::new(batches));
+    }
+    Ok(Box::new(Ahead::of(batches.gathered(), repeat).map_err(Failure::Thread)?))
+}
+
+/// What a file that Python reads is read from. Its threads begin with the playback's: this one is attached, and must not
+/// wait for them.
+fn read_by_python(
+    file: Py<PyAny>,
+    size: Option<usize>,
+    repeat: bool,
+    reads_ahead: bool,
+    gate: &Arc<Gate>,
+) -> Box<dyn Source> {
+    let large = size.is_some_and(|size| size > LARGE);
+    let size = size.map(|size| play::gathered(size, fed::BATCH));
+    let fed = Fed::new(file, size, Arc::clone(gate));
+    if large || !reads_ahead { Box::new(fed) } else { Box::new(Later::new(fed, repeat)) }
 }
 
 /// `speed`.
@@ -375,10 +402,10 @@ fn ingest_for(py: Python<'_>, engine: &Inner) -> PyResult<Ingest<SnapshotView>> 
 }
 
 /// Playbacks to end with the interpreter. Each is put in once and looked at when the next one is.
-static RUNNING: Mutex<Vec<play::Playback>> = Mutex::new(Vec::new());
+static RUNNING: Mutex<Vec<(play::Playback, Arc<Gate>)>> = Mutex::new(Vec::new());
 static EXITING: AtomicBool = AtomicBool::new(false);
 
-/// How long exit waits for a kernel's method to return. One that takes longer is left behind, as daemon threads are.
+/// How long exit waits for a kernel's method, or the read of a batch, to return. One that takes longer is left behind, as daemon threads are.
 const EXIT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Sees to it that playbacks end with the interpreter.
@@ -398,10 +425,16 @@ fn end_at_exit(py: Python<'_>) -> PyResult<()> {
 fn end_playbacks(py: Python<'_>) {
     EXITING.store(true, Ordering::Release);
     let running = std::mem::take(&mut *RUNNING.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner));
-    for playback in &running {
+    for (playback, gate) in &running {
         playback.silence();
         playback.stop();
+        gate.shut();
     }
     let deadline = Instant::now() + EXIT_PATIENCE;
-    py.detach(|| running.iter().all(|playback| playback.wait_idle(Some(deadline))));
+    py.detach(|| {
+        running.iter().all(|(playback, gate)| {
+            // A finished one has no thread: in a forked child, the gate is as it was left.
+            playback.wait_idle(Some(deadline)) && (playback.is_finished() || gate.wait_empty(deadline))
+        })
+    });
 }

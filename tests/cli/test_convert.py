@@ -39,6 +39,13 @@ def test_a_format_may_be_named(cli, scene):
         assert reader.format == "EVT 2.0"
 
 
+def test_a_compression_may_be_named(cli, scene):
+    frames2py.save(cli.folder / "in.raw", scene, sensor_size=(320, 240))
+    for name, magic in (("zstd", b"\x28\xb5\x2f\xfd"), ("lz4", b"\x04\x22\x4d\x18")):
+        assert cli.run("convert", "in.raw", f"{name}.aedat4", "--compression", name).returncode == 0
+        assert magic in (cli.folder / f"{name}.aedat4").read_bytes()
+
+
 def test_what_goes_wrong_is_one_line_and_leaves_nothing(cli, scene):
     frames2py.save(cli.folder / "in.raw", scene, sensor_size=(320, 240))
     (cli.folder / "there.csv").write_text("mine")
@@ -54,6 +61,8 @@ def test_what_goes_wrong_is_one_line_and_leaves_nothing(cli, scene):
         (1, "bad.raw", ("bad.raw", "out.csv")),
         (1, "suffix '.mp4'", ("in.raw", "out.mp4")),
         (2, "--format", ("in.raw", "out.csv", "--format", "mp4")),
+        (2, "--compression", ("in.raw", "out.aedat4", "--compression", "rar")),
+        (1, "as csv has none", ("in.raw", "out.csv", "--compression", "zstd")),
     ]:
         done = cli.run("convert", *arguments)
         assert done.returncode == status, done.stderr

@@ -20,7 +20,9 @@ def arrays(sizes):
 
 
 def reader(batches, batch_size, close=lambda: None) -> Reader:
-    return Reader(BatchSource(batches, close), format="test", sensor_size=(4, 3), batch_size=batch_size)
+    source = BatchSource(batches)
+    source.close = close
+    return Reader(source, format="test", sensor_size=(4, 3), batch_size=batch_size)
 
 
 @given(sizes=st.lists(st.integers(0, 20), max_size=20), batch_size=st.integers(1, 50))

@@ -11,12 +11,17 @@ from hdf5_files import (
     COLUMNS,
     NAMES,
     ROWS,
+    SPLITTER,
     assert_holds,
+    encoded,
+    events_of,
     fill,
     h5py,
     head,
+    prophesee,
     rows_of,
     some_events,
+    table_of,
     until_it_fails,
     write,
     zipped,
@@ -179,62 +184,6 @@ def test_a_table_of_other_fields_is_refused(tmp_path):
 
 
 # Prophesee
-
-CD = np.dtype(
-    {
-        "names": ["x", "y", "p", "t"],
-        "formats": ["<u2", "<u2", "<i2", "<i8"],
-        "offsets": [0, 2, 4, 8],
-        "itemsize": 16,
-    }
-)
-TRIGGER = np.dtype(
-    {"names": ["p", "t", "id"], "formats": ["<i2", "<i8", "<i2"], "offsets": [0, 8, 16], "itemsize": 24}
-)
-SPLITTER = _core.EventSplitter()
-
-
-def events_of(columns) -> np.ndarray:
-    events = np.zeros(len(columns["t"]), EVENT_DTYPE)
-    for name in NAMES:
-        events[name] = columns[name]
-    return events
-
-
-def table_of(columns) -> np.ndarray:
-    table = np.zeros(len(columns["t"]), CD)
-    for name in NAMES:
-        table[name] = columns[name]
-    return table
-
-
-def prophesee(path, chunks, *, rows=16_384, total=None, geometry="1280x720", masks=None, extra=()):
-    """A file as Prophesee's writer makes it, with these chunks as they are."""
-    with h5py.File(path, "w") as file:
-        pipeline = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-        pipeline.set_chunk((rows,))
-        pipeline.set_filter(0x8ECF, h5py.h5z.FLAG_OPTIONAL, ())
-        for number in extra:
-            pipeline.set_filter(number, h5py.h5z.FLAG_OPTIONAL, ())
-        total = rows * len(chunks) if total is None else total
-        space = h5py.h5s.create_simple((total,), (h5py.h5s.UNLIMITED,))
-        group = file.create_group("CD")
-        kind = h5py.h5t.py_create(CD)
-        data = h5py.h5d.create(group.id, b"events", kind, space, pipeline)
-        for i, chunk in enumerate(chunks):
-            if chunk is not None:
-                data.write_direct_chunk((i * rows,), chunk, masks[i] if masks else 0)
-        group["indexes"] = np.zeros(1, [("id", "u8"), ("ts", "i8")])
-        file["EXT_TRIGGER/events"] = np.array([(1, 5, 0), (0, 9, 6)], TRIGGER)
-        file.attrs["version"] = "1.0"
-        if geometry is not None:
-            file.attrs["geometry"] = geometry
-    return path
-
-
-def encoded(columns, rows=16_384):
-    events = events_of(columns)
-    return [SPLITTER.ecf(events[start : start + rows]) for start in range(0, len(events), rows)]
 
 
 def test_prophesees_file(tmp_path):

@@ -10,7 +10,7 @@ from evt_words import RECORDINGS, cd, evt2, header, high
 
 import frames2py
 from frames2py import Engine, RecordingTotals
-from frames2py.adapters import evt
+from frames2py.adapters import evt, text
 
 
 def recording(steps, each=500):
@@ -139,6 +139,19 @@ def test_a_damaged_index_beside_the_file_is_made_anew(path, damage):
     with evt.open(path) as reader:
         assert reader.build_index(beside=True) == expected
     assert beside(path).read_bytes() == kept
+
+
+def test_an_index_beside_the_file_is_of_the_options_it_was_read_with(tmp_path):
+    path = tmp_path / "some.csv"
+    path.write_text("".join(f"{t} 1 2 0\n" for t in range(1, 100)))
+    for unit, factor in (("us", 1), ("ms", 1000), ("us", 1)):
+        with text.open(path, columns="txyp", time_unit=unit) as reader:
+            assert reader.build_index(beside=True).t_max == 99 * factor
+            reader.seek(50 * factor)
+            assert next(iter(reader))["t"][0] == 50 * factor
+    with text.open(path, columns="tyxp", time_unit="us") as reader:
+        assert reader.build_index(beside=True).t_max == 99
+        assert reader.slice(3, 4).tolist() == [(3, 2, 1, 0)]
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root writes everywhere")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import frames2py
 from frames2py import EVENT_DTYPE
-from frames2py._recordings import FORMATS
+from frames2py._recordings import COMPRESSIONS, FORMATS
 
 SIZE = (640, 480)
 HDF5 = [
@@ -199,6 +199,7 @@ def test_arguments_are_checked_before_anything_is_made(tmp_path):
         ({"sensor_size": (1.0, 1)}, TypeError, "sensor_size"),
         ({"sensor_size": SIZE, "format": "mp4"}, ValueError, "evt2.*'mp4'"),
         ({"sensor_size": SIZE, "overwrite": "no"}, TypeError, "overwrite"),
+        ({"sensor_size": SIZE, "format": "aedat4", "compression": "gzip"}, ValueError, "lz4, zstd, none"),
     ]:
         with pytest.raises(error, match=message):
             frames2py.save(path, events, **arguments)
@@ -258,9 +259,35 @@ def test_every_prefix_of_a_file_gives_a_prefix_of_its_events(tmp_path, name):
         assert len(events) - len(got) <= 31
 
 
-@pytest.mark.parametrize("name", ["evt2", "evt2.1", "evt3", "dat", "aedat4", "es", "csv"])
+@pytest.mark.parametrize(
+    ("name", "compression"),
+    [
+        *((name, compression) for name, all_ in COMPRESSIONS.items() for compression in all_),
+        ("csv", "none"),
+    ],
+)
+def test_a_compression_changes_the_file_and_no_event(tmp_path, name, compression):
+    events = some_events(100_000)
+    if name in ("hdf5", "dsec"):
+        pytest.importorskip("h5py")
+    arguments = {"sensor_size": SIZE, "format": name}
+    if name == "csv":
+        with pytest.raises(ValueError, match="compression must be None, as csv has none, got 'none'"):
+            frames2py.save(tmp_path / "a", events, compression=compression, **arguments)
+        return
+    frames2py.save(tmp_path / "a", events, compression=compression, **arguments)
+    assert read(tmp_path / "a").tobytes() == events.tobytes()
+    frames2py.save(tmp_path / "plain", events, compression="none", **arguments)
+    smaller = (tmp_path / "a").stat().st_size < (tmp_path / "plain").stat().st_size
+    assert smaller == (compression != "none")
+    frames2py.save(tmp_path / "default", events, **arguments)
+    same = (tmp_path / "a").stat().st_size == (tmp_path / "default").stat().st_size
+    assert same == (compression == COMPRESSIONS[name][0])
+
+
+@pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("time_share", [0.0, 0.5, 1.0])
-def test_every_native_format_is_sought_in(tmp_path, name, time_share):
+def test_every_format_is_sought_in(tmp_path, name, time_share):
     events = some_events(40_000)
     frames2py.save(tmp_path / "a", events, sensor_size=SIZE, format=name)
     t = events["t"]

@@ -9,8 +9,9 @@ from evt_words import as_array, as_tuples
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import frames2py
 from frames2py import _core
-from frames2py.adapters import text
+from frames2py.adapters import dat, evt, text
 
 SCALE = {"s": 10**6, "ms": 1000, "us": 1, "ns": Fraction(1, 1000)}
 
@@ -214,3 +215,55 @@ def test_what_is_written_comes_back(tmp_path_factory, events):
 def test_a_polarity_that_has_no_text_is_refused():
     with pytest.raises(ValueError, match="event 0: p is 2; csv holds 0 and 1"):
         _core.FileEncoder("csv", (1, 1)).encode(as_array([(0, 0, 0, 2)]))
+
+
+@pytest.mark.parametrize(
+    ("head", "options"),
+    [
+        ("% made by hand\n", {"columns": "txyp", "time_unit": "us"}),
+        ("% t x y p\n", {}),
+        (
+            "%\n%% Width 640\n\n# Version 3\n%\tgeometry 4x3\n% end of comments\n",
+            {"columns": "txyp", "time_unit": "us"},
+        ),
+        (
+            "% Data file containing events\n% Version 2\n% Width 640\n% Height 480\n",
+            {"columns": "txyp", "time_unit": "us"},
+        ),
+        ("% from a camera\nt,x,y,p\n", {}),
+    ],
+)
+def test_a_table_behind_percent_signs_is_found_by_its_content(tmp_path, head, options):
+    path = tmp_path / "a"
+    blank = "," if "," in head else " "
+    path.write_text(head + "".join(blank.join(f"{t} 5 6 1".split()) + "\n" for t in range(3000)))
+    with frames2py.open(path, sensor_size=(640, 480), **options) as reader:
+        assert reader.format == "text"
+        assert as_tuples(reader) == [(t, 5, 6, 1) for t in range(3000)]
+    for module in (evt, dat):
+        with pytest.raises(ValueError, match="this is a text file, not Prophesee"):
+            module.open(path)
+
+
+@pytest.mark.parametrize(
+    "line", ["% evt 3.0", "%  format EVT2;width=640;height=480", "% system_ID 49", "% end"]
+)
+def test_a_raw_header_is_no_comment_of_a_table(tmp_path, line):
+    """Words that happen to be text, behind a header that is RAW's."""
+    path = tmp_path / "a"
+    path.write_text(f"% Date 2026-01-01\n{line}\n1 2 3 0\n")
+    try:
+        with frames2py.open(path, sensor_size=(640, 480)) as reader:
+            found = reader.format
+    except ValueError as error:
+        found = str(error)
+    assert "EVT" in found and "text" not in found
+
+
+def test_a_dat_file_is_none_of_a_table(tmp_path):
+    """Its body begins with a byte that is no text, whatever follows."""
+    path = tmp_path / "a.dat"
+    path.write_bytes(b"% Version 2\n% Width 640\n% Height 480\n\x0c\x08" + b"1 2 3 0\n" * 4)
+    with frames2py.open(path) as reader:
+        assert reader.format == "DAT 2"
+        assert len(as_tuples(reader)) == 4

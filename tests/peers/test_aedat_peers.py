@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import frames2py
 from frames2py import EVENT_DTYPE
-from frames2py._core import FileEncoder
 from frames2py.adapters import aedat4
 
 
@@ -24,16 +24,14 @@ def events(n: int) -> np.ndarray:
 
 
 @pytest.fixture(params=[1, 8191, 8192, 8193, 100_000])
-def written(request, tmp_path: Path) -> tuple[Path, np.ndarray]:
-    array = events(request.param)
-    encoder = FileEncoder("aedat4", (346, 260))
-    data = bytearray(encoder.encode(array))
-    end, patches = encoder.finish()
-    data += end
-    for at, patch in patches:
-        data[at : at + len(patch)] = patch
+def array(request) -> np.ndarray:
+    return events(request.param)
+
+
+@pytest.fixture(params=["lz4", "zstd", "none"])
+def written(request, array, tmp_path: Path) -> tuple[Path, np.ndarray]:
     path = tmp_path / "written.aedat4"
-    path.write_bytes(data)
+    frames2py.save(path, array, sensor_size=(346, 260), compression=request.param)
     return path, array
 
 

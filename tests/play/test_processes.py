@@ -31,6 +31,11 @@ class Slow:
 """
 
 
+@pytest.fixture
+def write(write_any):
+    return write_any
+
+
 def start(program: str, *arguments: object, options: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
     prelude = (
         "import gc, os, signal, sys, threading, time\nimport numpy as np\nfrom frames2py import Engine\n"
@@ -144,7 +149,7 @@ def test_an_error_that_comes_at_exit_does_no_harm(write_broken):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_exit_while_a_pipe_has_nothing(write, tmp_path: Path):
+def test_exit_while_a_pipe_has_nothing(write_raw, tmp_path: Path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     program = """
@@ -161,7 +166,7 @@ def test_exit_while_a_pipe_has_nothing(write, tmp_path: Path):
     print(playback.join(0.01))
     """
     for kernel in ("'event_count'", "Slow()"):
-        assert run(program.replace("KERNEL", kernel), write(EVENTS), pipe) == ["False"]
+        assert run(program.replace("KERNEL", kernel), write_raw(EVENTS), pipe) == ["False"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGINT cannot be sent to one process on Windows")
@@ -248,7 +253,7 @@ def test_a_forked_child_sees_a_finished_playback_and_exits(write, kernel):
     assert run(program, write(EVENTS)) == ["True"]
 
 
-def test_playing_needs_no_interpreter(write):
+def test_playing_needs_no_interpreter(write_raw):
     """A kernel of the package plays on while another thread never lets go of the GIL."""
     program = """
     sys.setswitchinterval(1e6)
@@ -258,4 +263,4 @@ def test_playing_needs_no_interpreter(write):
         pass
     print(engine.snapshot().meta.watermark, playback.join())
     """
-    assert run(program, write(EVENTS)) == ["99000", "True"]
+    assert run(program, write_raw(EVENTS)) == ["99000", "True"]

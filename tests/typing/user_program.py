@@ -156,6 +156,8 @@ def play_something() -> None:
             found.seek(1)
             part: NDArray[np.void] = found.slice(0, 2)
             assert len(part) == len(list(found)) == 1
+        packed = Path(folder) / "again.aedat4"
+        frames2py.save(packed, made, sensor_size=(4, 3), compression="zstd", overwrite=True)
         assert set(counts) == set(report.word_bytes)
 
 

@@ -206,7 +206,7 @@ fn write() -> std::io::Result<()> {
             };
             // The first byte says how the file is cut.
             let mut bytes = vec![[0x80, 1, 7, 0x85][round]];
-            let mut encoder = encoder(format, (640, 480)).expect("a format that is written");
+            let mut encoder = encoder(format, (640, 480), None).expect("a format that is written");
             encoder.start(&mut bytes);
             encoder.encode(&events, &mut bytes).expect("events that it holds");
             for patch in encoder.finish(&mut bytes).expect("its end") {

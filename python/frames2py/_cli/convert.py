@@ -35,6 +35,14 @@ def add_parser(commands: Any) -> None:
         metavar="NAME",
         help=f"the output's format: {', '.join(_recordings.FORMATS)} (default: what its suffix says)",
     )
+    compressions = dict.fromkeys(name for names in _recordings.COMPRESSIONS.values() for name in names)
+    parser.add_argument(
+        "--compression",
+        choices=list(compressions),
+        metavar="NAME",
+        help="how the output is compressed, of the formats that can be: "
+        + "; ".join(f"{name}: {', '.join(names)}" for name, names in _recordings.COMPRESSIONS.items()),
+    )
     options.add_sensor(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace an output that is there")
     parser.set_defaults(run=run, parser=parser)
@@ -55,6 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
                 _shown(recording.reader, path),
                 sensor_size=recording.sensor_size,
                 format=arguments.format,
+                compression=arguments.compression,
                 overwrite=arguments.overwrite,
             )
         except FileExistsError as error:

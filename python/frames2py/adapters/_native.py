@@ -69,20 +69,30 @@ def open_with(
 
 
 class NativeSource:
-    """The native reader, its bytes seen as events. A playback reads it natively."""
+    """The native reader, its bytes seen as events. A playback takes its file natively."""
 
-    __slots__ = ("close", "native")
+    __slots__ = ("build_index", "close", "native", "report", "seek", "totals")
 
     def __init__(self, native: _core.FileReader) -> None:
         self.native = native
+        self.build_index = native.build_index
         self.close = native.close
+        self.report = native.report
+        self.seek = native.seek
+        self.totals = native.totals
 
     def read(self, limit: int | None) -> EventArray | None:
         packed = self.native.read(limit)
         return None if packed is None else packed.view(EVENT_DTYPE)
 
-    def report(self) -> dict[str, Any]:
-        return self.native.report()
-
     def take_triggers(self) -> EventArray:
         return self.native.take_triggers().view(TRIGGER_DTYPE)
+
+    def slice(self, t0: int, t1: int) -> EventArray:
+        return self.native.slice(t0, t1).view(EVENT_DTYPE)
+
+    def lend(self) -> _core.FileReader:
+        return self.native
+
+    def give_back(self) -> None:
+        pass

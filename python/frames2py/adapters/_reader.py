@@ -7,7 +7,7 @@ import operator
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, TypeAlias
 
 import numpy as np
@@ -18,8 +18,6 @@ from .._types import DecodeReport, RecordingTotals
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
-
-    from .. import _core
 
 PathArg: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
@@ -43,6 +41,25 @@ class Source(Protocol):
 
     def take_triggers(self) -> EventArray:
         """The triggers met since the last call, as ``TRIGGER_DTYPE``; RuntimeError if not collected."""
+
+    def build_index(self, beside: bool) -> None:
+        """See :meth:`Reader.build_index`. What follows needs an index, and makes one in memory."""
+
+    def totals(self) -> tuple[int, int | None, int | None] | None:
+        """The number of events, the earliest and the latest time; ``None`` without an index."""
+
+    def seek(self, t: int) -> None:
+        """See :meth:`Reader.seek`."""
+
+    def slice(self, t0: int, t1: int) -> EventArray:
+        """See :meth:`Reader.slice`."""
+
+    def lend(self) -> object:
+        """What a playback reads: a ``_core.FileReader``, or an object with ``read``, ``restart`` and
+        ``close``. Once the playback has it, this source is closed to all others."""
+
+    def give_back(self) -> None:
+        """It was lent in vain."""
 
 
 class Reader:
@@ -137,23 +154,21 @@ class Reader:
 
         Args:
             beside: keep the index in a file as well, ``.NAME.frames2py-index`` in the recording's folder, and
-                take it
-                from there if it is of this very file: size, time of change, first and last bytes are
-                    compared. Where
-                the folder cannot be written, the index is kept in memory alone.
+                take it from there if it is of this very file: size, time of change, first and last bytes are
+                compared. Where the folder cannot be written, the index is kept in memory alone.
 
         Returns:
-            What the file holds in all.
+            What the file holds in all: of a file that breaks its format, up to there.
 
         Raises:
-            TypeError: recordings of this format have no index.
+            TypeError: ``beside`` is no bool.
             ValueError: the reader is closed, or reads from a pipe.
             OSError: the file cannot be read.
         """
         self._check_open()
         if not isinstance(beside, (bool, np.bool_)):
             raise TypeError(f"beside must be a bool, got {beside!r} of type {type(beside).__name__}")
-        self._indexed().build_index(bool(beside))
+        self._source.build_index(bool(beside))
         totals = self.totals
         assert totals is not None
         return totals
@@ -161,8 +176,7 @@ class Reader:
     @property
     def totals(self) -> RecordingTotals | None:
         """What the file holds in all, where there is an index; else ``None``."""
-        native: _core.FileReader | None = getattr(self._source, "native", None)
-        totals = None if native is None else native.totals()
+        totals = self._source.totals()
         return None if totals is None else RecordingTotals(*totals)
 
     def seek(self, t_us: int) -> None:
@@ -177,14 +191,14 @@ class Reader:
             t_us: a time of the recording, in µs.
 
         Raises:
-            TypeError: ``t_us`` is no int; recordings of this format cannot be sought in.
+            TypeError: ``t_us`` is no int.
             ValueError: ``t_us`` is negative; the reader is closed, was played, or reads from a pipe; the file
                 was changed.
             OSError: the file cannot be read.
         """
         time = _time(t_us, "t_us")
         self._check_open()
-        self._indexed().seek(time)
+        self._source.seek(time)
         self._ended = False
         with contextlib.suppress(RuntimeError):  # not iterated over yet
             self._iterated.release()
@@ -203,13 +217,7 @@ class Reader:
         """
         start, end = _time(t0_us, "t0_us"), _time(t1_us, "t1_us")
         self._check_open()
-        return self._indexed().slice(start, end).view(EVENT_DTYPE)
-
-    def _indexed(self) -> _core.FileReader:
-        native: _core.FileReader | None = getattr(self._source, "native", None)
-        if native is None:
-            raise TypeError(f"{self._format} has no index: it can only be read from its start")
-        return native
+        return self._source.slice(start, end)
 
     def close(self) -> None:
         """Close the file. Closing again does nothing; arrays already yielded stay valid."""
@@ -225,18 +233,18 @@ class Reader:
         if not self._iterated.acquire(blocking=False):
             raise RuntimeError("a reader can be iterated over, or played, once; open the recording again")
 
-    def _use_natively(self) -> tuple[_core.FileReader, int | None]:
+    def _lend(self) -> tuple[object, int | None]:
         """Use the reader up for a playback, which reads what is returned in batches of that size."""
-        native = getattr(self._source, "native", None)
-        if native is None:
-            raise TypeError(
-                f"{self._format} cannot be played; iterate over the reader and ingest() its batches"
-            )
         self._use_up()
-        return native, self._batch_size
+        try:
+            return self._source.lend(), self._batch_size
+        except BaseException:
+            self._iterated.release()
+            raise
 
     def _give_back(self) -> None:
-        """Undo `_use_natively`."""
+        """Undo `_lend`."""
+        self._source.give_back()
         self._iterated.release()
 
     def __enter__(self) -> Self:
@@ -281,29 +289,24 @@ class _Batches(Iterator[EventArray]):
 
 
 class BatchSource:
-    """A :class:`Source` over an iterable of event arrays of any sizes, each in memory of its own.
+    """Cuts event arrays of any sizes, each in memory of its own, into batches, for what Python reads. What is
+    natively read cuts its batches itself.
 
-    Empty arrays are left out. ``close`` is called by ``close()``; ``report`` gives the fields of a report
-    that are not 0 or empty, but for the number of events. For formats whose reading is Python;
-    what is natively read cuts its batches itself.
+    Empty arrays are left out.
     """
 
-    def __init__(
-        self,
-        batches: Iterable[EventArray],
-        close: Callable[[], None],
-        report: Callable[[], dict[str, Any]] | None = None,
-    ) -> None:
+    def __init__(self, batches: Iterable[EventArray]) -> None:
+        self._lock = threading.Lock()
+        self._restart(batches)
+
+    def _restart(self, batches: Iterable[EventArray]) -> None:
+        """Forget what was read, and go on with other arrays. Nobody reads meanwhile."""
         self._batches = iter(batches)
-        self.close = close
-        self._report = report
-        self._read = 0
         # Read but not returned yet, all nonempty, and the events in them. They stay here when a signal
         # ends a read.
         self._parts: list[EventArray] = []
         self._count = 0
         self._error: Exception | None = None
-        self._lock = threading.Lock()
 
     def read(self, limit: int | None) -> EventArray | None:
         with self._lock:
@@ -316,7 +319,6 @@ class BatchSource:
                 if batch is None:
                     break
                 if len(batch):
-                    self._read += len(batch)
                     self._parts.append(batch)
                     self._count += len(batch)
             if not self._parts:
@@ -334,8 +336,8 @@ class BatchSource:
             return self._cut(limit)
 
     def report(self) -> dict[str, Any]:
-        report: dict[str, Any] = dict.fromkeys(_NUMBERS, 0) | {name: {} for name in _TABLES}
-        return report | {"events": self._read} | (self._report() if self._report else {})
+        """A report of nothing."""
+        return dict.fromkeys(_NUMBERS, 0) | {name: {} for name in _TABLES}
 
     def take_triggers(self) -> EventArray:
         raise RuntimeError("triggers are collected only when open() is told so, of formats that have them")
@@ -354,8 +356,13 @@ class BatchSource:
                 del self._parts[0]
             taken.append(part)
             missing -= len(part)
-        # As bytes: joining records copies them field by field.
-        return np.concatenate([part.view(np.uint8) for part in taken]).view(EVENT_DTYPE)
+        return joined(taken)
+
+
+def joined(parts: list[EventArray]) -> EventArray:
+    """Arrays of events as one."""
+    # As bytes: joining records copies them field by field.
+    return np.concatenate([part.view(np.uint8) for part in parts]).view(EVENT_DTYPE)
 
 
 def check_batch_size(batch_size: object) -> int | None:

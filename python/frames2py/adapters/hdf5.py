@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
 import math
 import operator
 import os
 import re
+import struct
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, SupportsIndex
@@ -18,7 +20,8 @@ from numpy.typing import NDArray
 from .. import _core
 from .._events import EVENT_DTYPE, TRIGGER_DTYPE, EventArray
 from .._hdf5 import BLOSC, ECF, MAX_CHUNK, Closed, File, backend, filters_missing
-from ._reader import BatchSource, PathArg, Reader, check_batch_size, check_sensor_size
+from ._reader import PathArg, Reader, check_batch_size, check_sensor_size
+from ._rows import Cursor, Index, RowSource, Stale
 
 __all__ = ["open", "open_any"]
 
@@ -33,6 +36,8 @@ _RANGES = {"t": "[0, 2**63)", "x": "[0, 65535]", "y": "[0, 65535]", "p": "[0, 25
 _ROWS = 1 << 17
 # A chunk of this size is cached by HDF5 as it comes.
 _CACHED = 1 << 20
+# What a cursor goes on from: the time of the event before.
+_STATE = struct.Struct("<Q")
 # How much of a file is looked at for groups of events.
 _MAX_DEPTH, _MAX_OBJECTS = 8, 10_000
 
@@ -219,6 +224,20 @@ class _Found:
     has_geometry: bool = False
     triggers: Any = None
     ecf: bool = False
+    #: An index by milliseconds of stored times.
+    ms_to_idx: Any = None
+
+    @functools.cached_property
+    def is_blosc(self) -> bool:
+        """Whether these are columns that Blosc compressed, chunk by chunk alike."""
+        first = self.datasets[0]
+        return len(self.datasets) == 4 and all(
+            dataset.filters == [BLOSC]
+            and dataset.chunk == first.chunk
+            and dataset.dtype.isnative
+            and not dataset.dtype.metadata
+            for dataset in self.datasets
+        )
 
 
 def _object(file: File, path: str) -> Any:
@@ -271,6 +290,7 @@ def _columns_at(file: File, group: str) -> _Found:
             tuple(datasets),
             functools.partial(_read_columns, datasets),
             geometry=geometry,
+            ms_to_idx=_member(file, group, "ms_to_idx") if is_recorders else None,
         )
 
 
@@ -400,7 +420,8 @@ def _dressed(file: File, group: str) -> _Found:
         offset = _object(file, "/t_offset")
         resolution = _member(file, group, "calib/resolution")
         if group.strip("/") == "events" and _is_dataset(file, offset) and offset.shape == ():
-            found = dataclasses.replace(found, format="HDF5 of DSEC", t_offset="/t_offset")
+            index = _object(file, "/ms_to_idx")
+            found = dataclasses.replace(found, format="HDF5 of DSEC", t_offset="/t_offset", ms_to_idx=index)
         elif _is_dataset(file, resolution) and found.geometry is None:
             shape, dtype = resolution.shape, resolution.dtype
             if shape == (2,) and dtype.kind in "iu":
@@ -475,7 +496,7 @@ def _reader(
     elif given is not None and given != size:
         raise ValueError(f"sensor_size is {given}, but {found.where} states the geometry {size}")
     offset = _offset_of(file, found.t_offset)
-    source = _Source(file, found, offset, strict, triggers)
+    source = _Source(_Table(file, found, offset, strict), triggers)
     return Reader(source, format=found.format, sensor_size=size, batch_size=limit)
 
 
@@ -495,15 +516,13 @@ class _CannotRead(Exception):
     """Some rows cannot be read together."""
 
 
-class _Source(BatchSource):
+class _Source(RowSource):
     """Events in an open file."""
 
-    def __init__(self, file: File, found: _Found, offset: int, strict: bool, triggers: bool) -> None:
-        # The iteration knows the rows and not this source: a reader that is dropped closes its file at once.
-        rows = _Rows(file, found, offset, strict)
-        super().__init__(rows.batches(), file.close, rows.report)
-        self._file = file
-        self._triggers = [found.triggers] if triggers else None
+    def __init__(self, table: _Table, triggers: bool) -> None:
+        super().__init__(table)
+        self._file = table.file
+        self._triggers = [table.found.triggers] if triggers else None
 
     def take_triggers(self) -> EventArray:
         if self._triggers is None:
@@ -512,43 +531,121 @@ class _Source(BatchSource):
         return np.empty(0, TRIGGER_DTYPE) if table is None else _read_triggers(self._file, table)
 
 
-class _Rows:
-    """The rows of a file, read in order."""
+class _Table:
+    """The rows of a file that hold events."""
 
     def __init__(self, file: File, found: _Found, offset: int, strict: bool) -> None:
+        self.file, self.found = file, found
+        self.offset, self._strict = offset, strict
+        self.path = file.path
+        self.of = f"{found.format} {found.where} {offset}"
+        self.rows = found.datasets[0].rows
+        chunk = max(dataset.chunk for dataset in found.datasets)
+        if found.ecf:
+            self.step = chunk
+        else:
+            # Whole chunks, so that none is decompressed twice. Of Blosc's so many that two threads have something to do, also
+            # where a chunk is all of the rows.
+            rows = 2 * _ROWS if found.is_blosc else _ROWS
+            step = max(rows // chunk, 1) * chunk if chunk > 1 else rows
+            self.step = min(step, max(rows, 1 << 20))
+
+    def cursor(
+        self, row: int = 0, state: bytes = b"", *, lenient: bool = False, sound: bool = False
+    ) -> Cursor:
+        if len(state) not in (0, _STATE.size):
+            raise Stale
+        last = _STATE.unpack(state)[0] if state else 0
+        return _Cursor(self.file, self.found, self.offset, self._strict and not lenient, row, last)
+
+    def known_index(self) -> Index | None:
+        """Where the file says that times never step back, and nothing else can be wrong with a row."""
+        datasets = self.found.datasets
+        if not self.rows or len(datasets) != 4 or not self._says_sorted():
+            return None
+        if any(dataset.dtype.name not in ("bool", "uint8", "uint16") for dataset in datasets[1:3]):
+            return None
+        if datasets[3].dtype.name not in ("bool", "uint8"):
+            return None
+        index = _InOrder(self)
+        _, earliest, latest = index.totals()
+        return index if 0 <= earliest <= latest < 1 << 63 else None
+
+    def _says_sorted(self) -> bool:
+        """Whether there is an index by milliseconds that says so of that many events."""
+        found, file = self.found.ms_to_idx, self.file
+        if not _is_dataset(file, found):
+            return False
+        with file.use("looking at ms_to_idx"):
+            attributes = file.h5py.Dataset(found).attrs
+            steps, events = (
+                _integer_attribute(attributes.get(name)) for name in ("backward_steps", "events")
+            )
+        return (steps, events) == (0, self.rows)
+
+    def time(self, row: int) -> int:
+        """The time of one event."""
+        found = self.found
+        with self.file.use(f"reading the time of event {row} of {found.where}"):
+            dtype = found.datasets[0].dtype
+            out = np.empty(1, dtype if dtype.metadata else dtype.newbyteorder("="))
+            found.datasets[0].read(self.file, row, out)
+        return int(out[0]) + self.offset
+
+    def close(self) -> None:
+        self.file.close()
+
+
+class _InOrder:
+    """An index of times in order: the column of times itself."""
+
+    def __init__(self, table: _Table) -> None:
+        self._table = table
+        self._totals = (table.rows, table.time(0), table.time(table.rows - 1))
+
+    def totals(self) -> tuple[int, int, int]:
+        return self._totals
+
+    def _first(self, t: int) -> int:
+        """The row of the first event of that time or later."""
+        return bisect.bisect_left(range(self._table.rows), t, key=self._table.time)
+
+    def find(self, t: int) -> tuple[int, bytes]:
+        row = min(self._first(t), self._table.rows - 1)
+        return row - row % self._table.step, b""
+
+    def runs(self, t0: int, t1: int) -> list[tuple[int, bytes, int]]:
+        first, end = self._first(t0), self._first(t1)
+        start = first - first % self._table.step
+        return [(start, b"", end - start)] if first < end else []
+
+
+class _Cursor:
+    """The rows of a file, read in order."""
+
+    def __init__(self, file: File, found: _Found, offset: int, strict: bool, row: int, last: int) -> None:
         self._file = file
         self._found = found
         self._offset = offset
         self._strict = strict
-        self._bytes = 0
-        datasets = found.datasets
-        self._blosc = len(datasets) == 4 and all(
-            dataset.filters == [BLOSC]
-            and dataset.chunk == datasets[0].chunk
-            and dataset.dtype.isnative
-            and not dataset.dtype.metadata
-            for dataset in datasets
-        )
-        # Steps back in time, and the last time.
-        self._steps = self._last = 0
+        self._row = row
+        self._bytes = self.events = 0
+        # Steps back in time, and the time before the row.
+        self._steps, self._last = 0, last
+
+    def state(self) -> bytes:
+        return _STATE.pack(self._last)
 
     def report(self) -> dict[str, Any]:
         return {"bytes": self._bytes, "backward_steps": self._steps}
 
-    def batches(self) -> Iterator[EventArray]:
-        datasets = self._found.datasets
-        total = datasets[0].rows
-        chunk = max(dataset.chunk for dataset in datasets)
-        if self._found.ecf:
-            step = chunk
-        else:
-            # Whole chunks, so that none is decompressed twice.
-            # Two threads have something to do, also where a chunk is all of the rows.
-            rows = 2 * _ROWS if self._blosc else _ROWS
-            step = max(rows // chunk, 1) * chunk if chunk > 1 else rows
-            step = min(step, max(rows, 1 << 20))
-        for start in range(0, total, step):
-            yield from self._rows(start, min(step, total - start))
+    def close(self) -> None:
+        """The file is the table's."""
+
+    def read(self, rows: int) -> Iterator[EventArray]:
+        start = self._row
+        self._row += rows
+        return self._rows(start, rows)
 
     def _rows(self, start: int, rows: int) -> Iterator[EventArray]:
         """The events of some rows; where they cannot be read, those before the first that cannot."""
@@ -604,7 +701,7 @@ class _Rows:
         """Events in columns that Blosc compressed, decompressed here; None: HDF5 is to do it."""
         datasets = self._found.datasets
         chunk = datasets[0].chunk
-        if not self._blosc or start % chunk:
+        if not self._found.is_blosc or start % chunk:
             return None
         columns = []
         with self._file.use(f"reading events {start} to {start + rows} of {self._found.where}"):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import copy
+import dataclasses
 import os
+import struct
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 from numpy.lib import format as npy_format
@@ -16,7 +19,8 @@ from numpy.typing import NDArray
 
 from .._convert import ALIASES, Converter, name_columns, table_columns
 from .._events import EVENT_DTYPE, EventArray
-from ._reader import BatchSource, PathArg, Reader, check_batch_size, check_sensor_size, resolve_sensor_size
+from ._reader import PathArg, Reader, check_batch_size, check_sensor_size, resolve_sensor_size
+from ._rows import Cursor, Index, RowSource, Stale
 
 if TYPE_CHECKING:
     from typing import Self
@@ -72,7 +76,8 @@ def open(  # noqa: A001 - every adapter's function has this name
             at a value that does not fit, or where the file is damaged.
     """
     limit = check_batch_size(batch_size)
-    converter = Converter(time_unit, round_times)
+    options = _Options(columns, time_unit, round_times)
+    options.converter()  # refuses what is none
     given = None if sensor_size is None else check_sensor_size(sensor_size)
     # Opened here first: of what cannot be opened, the system's error is told.
     name = os.fsdecode(path)
@@ -80,16 +85,17 @@ def open(  # noqa: A001 - every adapter's function has this name
         magic = file.read(6)
     if magic == npy_format.MAGIC_PREFIX:
         kind, stated = "npy", None
-        source = _open_npy(name, columns, converter)
+        table = _open_npy(name, options)
     elif magic[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
         kind = "npz"
-        source, stated = _open_npz(name, columns, converter)
+        table, stated = _open_npz(name, options)
     else:
         raise ValueError("not a NumPy file: it starts as neither .npy nor .npz files do")
     try:
         size = given if stated is None else resolve_sensor_size(given, stated, "the file's sensor_size")
+        source = RowSource(table)
     except BaseException:
-        source.close()
+        table.close()
         raise
     return Reader(source, format=kind, sensor_size=size, batch_size=limit)
 
@@ -173,30 +179,79 @@ def _packed(array: NDArray[Any]) -> EventArray:
     return packed
 
 
-class _Npy:
-    """An array in a file, read from its start to its end, as columns of rows."""
+class _Place(Protocol):
+    """Where in the file system an array is."""
 
-    def __init__(self, file: IO[bytes], name: str, size: int | None, reopen: Callable[[], IO[bytes]]) -> None:
-        self._file, self._name, self._reopen = file, name, reopen
-        with _damage(name):
+    def open(self) -> IO[bytes]:
+        """The bytes of the array with its header, from the start."""
+
+    def direct(self) -> tuple[str, int] | None:
+        """The file, and where in it these bytes are, if they are stored as they are."""
+
+
+class _File:
+    """A file that is the array."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def open(self) -> IO[bytes]:
+        return builtins.open(self._path, "rb")
+
+    def direct(self) -> tuple[str, int] | None:
+        return self._path, 0
+
+
+class _Member:
+    """A member of an archive."""
+
+    def __init__(self, path: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> None:
+        self._path, self._archive, self._info = path, archive, info
+
+    def open(self) -> IO[bytes]:
+        return self._archive.open(self._info)
+
+    def direct(self) -> tuple[str, int] | None:
+        if self._info.compress_type != zipfile.ZIP_STORED or self._info.flag_bits & 1:
+            return None
+        # Behind the local header, whose name and extra field may be other than the directory's.
+        with builtins.open(self._path, "rb") as file:
+            file.seek(self._info.header_offset)
+            header = file.read(30)
+        if len(header) < 30:
+            return None
+        return self._path, self._info.header_offset + 30 + sum(struct.unpack("<HH", header[26:]))
+
+
+class _Npy:
+    """An array in a file, to be read as columns of rows from any row on."""
+
+    def __init__(self, place: _Place, name: str, size: int | None = None) -> None:
+        self._place, self.name = place, name
+        with _damage(name), place.open() as file:
             version = npy_format.read_magic(file)
             read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
             if version not in ((1, 0), (2, 0), (3, 0)):
                 raise ValueError(f"version {version[0]}.{version[1]}")
             self.shape, self.fortran, self.dtype = read(file)
+            # Of a file, its size; a member's is given.
+            self._start = file.tell()
+            if size is None:
+                size = os.fstat(file.fileno()).st_size
         if self.dtype.hasobject:
             raise ValueError(f"{name} is an array of objects ({self.dtype}); only numbers are read")
-        self._start = file.tell()
-        self.bytes = self.dtype.itemsize
-        for side in self.shape:
-            self.bytes *= side
+        self._size = size
         if self.dtype.itemsize > _WIDEST:
             raise ValueError(f"{name} has values of {self.dtype.itemsize} bytes each; {_WIDEST} are read")
-        if size is not None and self.bytes != size - self._start:
+        stated = self.dtype.itemsize
+        for side in self.shape:
+            stated *= side
+        if stated != size - self._start:
             raise ValueError(
-                f"{name} is damaged: its header states {self.bytes} bytes of values, and there are "
+                f"{name} is damaged: its header states {stated} bytes of values, and there are "
                 f"{size - self._start}"
             )
+        self._before = 0
 
     @property
     def rows(self) -> int:
@@ -209,29 +264,55 @@ class _Npy:
             size *= side
         return max(size, 1)
 
-    def read(self, rows: int) -> NDArray[Any]:
-        """The next rows, in memory of their own."""
-        with _damage(self._name):
-            data = self._file.read(rows * self.row_bytes)
-        if len(data) != rows * self.row_bytes:
-            raise ValueError(f"{self._name} is damaged: it ends before its last value")
-        return np.frombuffer(data, self.dtype).reshape(rows, *self.shape[1:])
-
     def column(self, at: int) -> Self:
         """The column of a table in column order, as an array of its own."""
-        with _damage(self._name):
-            other = type(self)(self._reopen(), self._name, None, self._reopen)
-            skip = at * self.rows * self.dtype.itemsize
-            while skip:
-                got = len(other._file.read(min(skip, 1 << 20)))
-                if not got:
-                    raise ValueError("it ends before its last value")
-                skip -= got
+        other = copy.copy(self)
         other.shape = self.shape[:1]
+        other._before = at * self.rows * self.dtype.itemsize
         return other
 
-    def close(self) -> None:
-        self._file.close()
+    def stream(self, row: int = 0, step: int = 1, *, sound: bool = False) -> _Stream:
+        """What reads ``step`` rows at a time, from a multiple of them on. ``sound`` says that all was read
+        without a fault before: then no checksum needs to be looked at."""
+        direct = self._place.direct() if sound or isinstance(self._place, _File) else None
+        before = self._start + self._before
+        with contextlib.ExitStack() as stack, _damage(self.name):
+            if direct is not None:
+                file: IO[bytes] = stack.enter_context(builtins.open(direct[0], "rb"))
+                if os.fstat(file.fileno()).st_size < direct[1] + self._size:
+                    raise Stale
+                file.seek(direct[1] + before + row * self.row_bytes)
+            else:
+                file = stack.enter_context(self._place.open())
+                self._pass(file, before, 1 << 20)
+                # In the steps of a reader: where a wrong checksum shows depends on them.
+                self._pass(file, row * self.row_bytes, step * self.row_bytes)
+            stack.pop_all()
+            return _Stream(file, self)
+
+    def _pass(self, file: IO[bytes], count: int, step: int) -> None:
+        while count:
+            got = len(file.read(min(count, step)))
+            if not got:
+                raise ValueError("it ends before its last value")
+            count -= got
+
+
+class _Stream:
+    """The rows of an array, one after the other."""
+
+    def __init__(self, file: IO[bytes], array: _Npy) -> None:
+        self._file, self._array = file, array
+        self.close = file.close
+
+    def read(self, rows: int) -> NDArray[Any]:
+        """The next rows, in memory of their own."""
+        array = self._array
+        with _damage(array.name):
+            data = self._file.read(rows * array.row_bytes)
+        if len(data) != rows * array.row_bytes:
+            raise ValueError(f"{array.name} is damaged: it ends before its last value")
+        return np.frombuffer(data, array.dtype).reshape(rows, *array.shape[1:])
 
 
 @contextlib.contextmanager
@@ -239,25 +320,17 @@ def _damage(name: str) -> Iterator[None]:
     """Says of whatever goes wrong in reading that it is the file."""
     try:
         yield
-    except (OSError, MemoryError):
+    except (OSError, MemoryError, Stale):
         raise
     except Exception as error:
         raise ValueError(f"{name} is damaged: {error}") from error
 
 
-def _open_npy(path: str, columns: str | None, converter: Converter) -> BatchSource:
-    def reopen() -> IO[bytes]:
-        return builtins.open(path, "rb")
-
-    with contextlib.ExitStack() as stack:
-        file = stack.enter_context(reopen())
-        array = _Npy(file, "the .npy file", os.fstat(file.fileno()).st_size, reopen)
-        return _source(_columns(array, columns, converter, stack), converter, stack.pop_all())
+def _open_npy(path: str, options: _Options) -> _Table:
+    return _Table(path, "npy", _columns(_Npy(_File(path), "the .npy file"), options), options)
 
 
-def _open_npz(
-    path: str, columns: str | None, converter: Converter
-) -> tuple[BatchSource, tuple[int, int] | None]:
+def _open_npz(path: str, options: _Options) -> tuple[_Table, tuple[int, int] | None]:
     with contextlib.ExitStack() as stack:
         with _damage("the .npz file"):
             archive = stack.enter_context(zipfile.ZipFile(path))
@@ -269,13 +342,7 @@ def _open_npz(
 
         def array(name: str) -> _Npy:
             info = members[name]
-
-            def reopen() -> IO[bytes]:
-                return stack.enter_context(archive.open(info))
-
-            with _damage(f"the array {name!r}"):
-                file = reopen()
-            return _Npy(file, f"the array {name!r}", info.file_size, reopen)
+            return _Npy(_Member(path, archive, info), f"the array {name!r}", info.file_size)
 
         stated = None
         if "sensor_size" in members:
@@ -283,7 +350,8 @@ def _open_npz(
             del members["sensor_size"]
             if size.shape != (2,) or size.dtype.kind not in "iu":
                 raise ValueError(f"sensor_size must be two integers, got {size.dtype}, shape {size.shape}")
-            stated = check_sensor_size(size.read(2).tolist())
+            with contextlib.closing(size.stream()) as stream:
+                stated = check_sensor_size(stream.read(2).tolist())
         if any(name.lower() in aliases for name in members for aliases in ALIASES.values()):
             names = name_columns(list(members))
             arrays = [array(names[field]) for field in _FIELDS]
@@ -292,38 +360,47 @@ def _open_npz(
                 raise ValueError(
                     f"the arrays t, x, y, p of an .npz file must be 1-D and of one length, got {shapes}"
                 )
-            converter.check([part.dtype for part in arrays])
+            options.converter().check([part.dtype for part in arrays])
             parts = _Parts(arrays)
         elif len(members) == 1 or "events" in members:
             # Of several arrays, the one that is called so.
             name = "events" if "events" in members else next(iter(members))
-            parts = _columns(array(name), columns, converter, stack)
+            parts = _columns(array(name), options)
         else:
             found = ", ".join(members) or "none"
             raise ValueError(
                 f"an .npz file of events has arrays t, x, y, p, or one called events, got {found}"
             )
-        return _source(parts, converter, stack.pop_all()), stated
+        return _Table(path, "npz", parts, options, stack.pop_all()), stated
 
 
+@dataclasses.dataclass(frozen=True)
+class _Options:
+    """What the caller says of the arrays."""
+
+    columns: str | None
+    time_unit: str | None
+    round_times: bool
+
+    def converter(self) -> Converter:
+        return Converter(self.time_unit, self.round_times)
+
+
+@dataclasses.dataclass(frozen=True)
 class _Parts:
-    """Reads the columns t, x, y, p, or whole events, some rows at a time."""
+    """Where the columns t, x, y, p are, or whole events."""
 
-    def __init__(
-        self, arrays: list[_Npy], pick: Callable[[NDArray[Any]], list[NDArray[Any]]] | None = None
-    ) -> None:
-        self._arrays, self._pick = arrays, pick
-        self.rows = arrays[0].rows
-        self.row_bytes = sum(array.row_bytes for array in arrays)
-        self.are_events = pick is None and len(arrays) == 1
+    arrays: list[_Npy]
+    pick: Callable[[NDArray[Any]], list[NDArray[Any]]] | None = None
 
-    def read(self, rows: int) -> list[NDArray[Any]]:
-        parts = [array.read(rows) for array in self._arrays]
-        return parts if self._pick is None else self._pick(parts[0])
+    @property
+    def are_events(self) -> bool:
+        return self.pick is None and len(self.arrays) == 1
 
 
-def _columns(array: _Npy, columns: str | None, converter: Converter, stack: contextlib.ExitStack) -> _Parts:
+def _columns(array: _Npy, options: _Options) -> _Parts:
     """What is in one array."""
+    columns, converter = options.columns, options.converter()
     names = array.dtype.names
     if names is not None:
         if columns is not None:
@@ -343,26 +420,67 @@ def _columns(array: _Npy, columns: str | None, converter: Converter, stack: cont
     places = table_columns(columns, array.shape[1])
     converter.check([array.dtype] * 4)
     if array.fortran:
-        parts = []
-        for name in _FIELDS:
-            part = array.column(places[name])
-            stack.callback(part.close)
-            parts.append(part)
-        return _Parts(parts)
+        return _Parts([array.column(places[name]) for name in _FIELDS])
     return _Parts([array], lambda part: [part[:, places[name]] for name in _FIELDS])
 
 
-def _source(parts: _Parts, converter: Converter, stack: contextlib.ExitStack) -> BatchSource:
-    def batches() -> Iterator[EventArray]:
-        left = parts.rows
-        most = max(1, min(_ROWS, _BYTES // parts.row_bytes))
-        while left:
-            rows = min(left, most)
-            columns = parts.read(rows)
-            left -= rows
-            if parts.are_events:
-                yield _checked(columns[0])
-            else:
-                yield converter.convert(columns)
+class _Table:
+    """The rows of a file that hold events."""
 
-    return BatchSource(batches(), stack.close)
+    def __init__(
+        self,
+        path: str,
+        kind: str,
+        parts: _Parts,
+        options: _Options,
+        stack: contextlib.ExitStack | None = None,
+    ) -> None:
+        self.path, self.of = path, f"{kind} {options}"
+        self._parts, self._options, self._stack = parts, options, stack or contextlib.ExitStack()
+        self.rows = parts.arrays[0].rows
+        row_bytes = sum(array.row_bytes for array in parts.arrays)
+        self.step = max(1, min(_ROWS, _BYTES // row_bytes))
+
+    def cursor(
+        self, row: int = 0, state: bytes = b"", *, lenient: bool = False, sound: bool = False
+    ) -> Cursor:
+        converter = self._options.converter()
+        if state and not converter.go_on(row, state):
+            raise Stale
+        with contextlib.ExitStack() as stack:
+            streams = []
+            for array in self._parts.arrays:
+                stream = array.stream(row, self.step, sound=sound)
+                stack.callback(stream.close)
+                streams.append(stream)
+            return _Cursor(self._parts, converter, streams, stack.pop_all())
+
+    def known_index(self) -> Index | None:
+        return None
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+class _Cursor:
+    """Reads the rows of a file in order."""
+
+    def __init__(
+        self, parts: _Parts, converter: Converter, streams: list[_Stream], stack: contextlib.ExitStack
+    ) -> None:
+        self._parts, self._converter, self._streams = parts, converter, streams
+        self.close = stack.close
+        self.events = 0
+
+    def read(self, rows: int) -> Iterator[EventArray]:
+        read = [stream.read(rows) for stream in self._streams]
+        if self._parts.are_events:
+            yield _checked(read[0])
+        else:
+            yield self._converter.convert(read if self._parts.pick is None else self._parts.pick(read[0]))
+
+    def state(self) -> bytes:
+        return self._converter.state()
+
+    def report(self) -> dict[str, Any]:
+        return {}
