@@ -8,7 +8,7 @@
 
 mod model;
 
-use model::scenarios::{everybody, waiters};
+use model::scenarios::{everybody, sharing, waiters};
 
 /// Runs a model in `times` random schedules, and as many with few changes of thread at the worst places.
 fn check(times: usize, model: impl Fn() + Send + Sync + 'static) {
@@ -31,4 +31,14 @@ fn memory_is_given_away() {
 #[test]
 fn nobody_sleeps_through() {
     check(10_000, waiters);
+}
+
+#[test]
+fn frames_are_shared_and_kept() {
+    check(10_000, || sharing(3, 7));
+}
+
+#[test]
+fn frames_are_shared_and_given_away() {
+    check(10_000, || sharing(0, 7));
 }

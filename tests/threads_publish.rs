@@ -4,7 +4,7 @@
 
 mod model;
 
-use model::scenarios::{everybody, waiters};
+use model::scenarios::{everybody, sharing, waiters};
 
 fn times(native: usize) -> usize {
     if cfg!(miri) { 1 } else { native }
@@ -23,4 +23,16 @@ fn memory_is_given_away() {
 #[test]
 fn nobody_sleeps_through() {
     (0..times(100)).for_each(|_| waiters());
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "frames are mapped memory")]
+fn frames_are_shared_and_kept() {
+    (0..times(20)).for_each(|_| sharing(3, 1000));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "frames are mapped memory")]
+fn frames_are_shared_and_given_away() {
+    (0..times(20)).for_each(|_| sharing(0, 1000));
 }

@@ -120,7 +120,7 @@ pub type Frames = Pool<Frame, ()>;
 /// One run of a model in which publications that show the same share a frame. What each shows is given by a list.
 pub struct Sharing {
     memories: std::sync::Arc<Memories>,
-    shows: &'static [u64],
+    shows: Vec<u64>,
 }
 
 /// What the one writer has.
@@ -131,10 +131,11 @@ pub struct SharingWriter {
 }
 
 impl Sharing {
-    pub fn new(keep: usize, shows: &'static [u64]) -> (std::sync::Arc<Self>, Arc<Frames>, SharingWriter) {
+    pub fn new(keep: usize, shows: &[u64]) -> (std::sync::Arc<Self>, Arc<Frames>, SharingWriter) {
         let (pool, writer) = Pool::new(keep);
         let writer = SharingWriter { writer, shelf: Shelf::new(keep, Some(8), false), published: 0 };
-        (std::sync::Arc::new(Self { memories: std::sync::Arc::default(), shows }), pool, writer)
+        let this = Self { memories: std::sync::Arc::default(), shows: shows.to_vec() };
+        (std::sync::Arc::new(this), pool, writer)
     }
 
     pub fn publish(&self, writer: &mut SharingWriter) {

@@ -1,5 +1,6 @@
 //! Models with many threads, for what cannot look at all interleavings.
 
+use super::recipes::Sharing;
 use super::{Arc, World, thread};
 use frames2py::publish::Bell;
 
@@ -67,6 +68,43 @@ pub fn everybody(keep: usize, rounds: u64) {
         assert_eq!(world.frames(), 1, "only the latest frame is left");
     }
     world.end(pool, writer);
+}
+
+/// Readers that look, hold and hand on, while the writer publishes each frame three times.
+pub fn sharing(keep: usize, rounds: u64) {
+    let shows: Vec<u64> = (0..rounds).map(|round| round / 3).collect();
+    let (world, pool, mut writer) = Sharing::new(keep, &shows);
+    world.publish(&mut writer);
+    let readers: Vec<_> = (0..3_u64)
+        .map(|reader| {
+            let (world, pool) = (world.clone(), pool.clone());
+            thread::spawn(move || {
+                let mut last = 0;
+                let mut held = Vec::new();
+                for round in 0..rounds {
+                    if (reader + round) % 3 == 0 {
+                        held.extend(world.lease(&pool));
+                    } else {
+                        let now = world.visit(&pool);
+                        assert!(now >= last, "publications in order");
+                        last = now;
+                    }
+                    if held.len() > 2 {
+                        world.look(held.remove(0));
+                    }
+                }
+                thread::spawn(move || held.into_iter().for_each(|held| world.look(held))).join().unwrap();
+            })
+        })
+        .collect();
+    for _ in 1..rounds {
+        world.publish(&mut writer);
+    }
+    for reader in readers {
+        reader.join().unwrap();
+    }
+    assert_eq!(world.visit(&pool), rounds);
+    world.end(pool, writer, keep + 2);
 }
 
 /// Many waiters, woken by few publications.
