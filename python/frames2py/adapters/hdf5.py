@@ -544,8 +544,8 @@ class _Table:
         if found.ecf:
             self.step = chunk
         else:
-            # Whole chunks, so that none is decompressed twice. Of Blosc's so many that two threads have something to
-            # do, also where a chunk is all of the rows.
+            # Whole chunks, so that none is decompressed twice. Of Blosc's so many that two threads have
+            # something to do, also where a chunk is all of the rows.
             rows = 2 * _ROWS if found.is_blosc else _ROWS
             step = max(rows // chunk, 1) * chunk if chunk > 1 else rows
             self.step = min(step, max(rows, 1 << 20))
