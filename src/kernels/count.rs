@@ -215,6 +215,8 @@ impl<const BY_POLARITY: bool> Retracts for Counts<BY_POLARITY> {
     }
 
     fn remove(&mut self, events: Columns<'_>) {
+        // Other pixels than were added, where another thread writes to the array: they are to be cleared, too.
+        self.window().touch(events.pixel);
         self.count::<false>(events);
     }
 }

@@ -34,11 +34,13 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A list has room for this fraction of the sensor from the start.
-const PIXELS_PER_ENTRY: usize = 2;
-
-/// It grows up to so many entries for each pixel, then it is added up.
+/// A list grows up to so many entries for each pixel, then it is added up.
 const ENTRIES_PER_PIXEL: usize = 4;
+
+/// It has room for so many entries, or for this fraction of the sensor, from the start: bins of 12 ms at 20 million events a
+/// second do not make it grow.
+const ROOM: usize = 1 << 18;
+const PIXELS_PER_ROOM: usize = 2;
 
 /// From this fraction of the sensor on, copying the sums of a list is cheaper than adding it up.
 const PIXELS_PER_SUMMED: usize = 4;
@@ -429,7 +431,8 @@ impl<K: Kind> Temporal<K> {
         let (Some(slots), Some(cells), Some(_)) = (slots, cells, all) else {
             return Err(Error::OutOfMemory { what: STATE, bytes: None });
         };
-        let (room, most) = (pixels / PIXELS_PER_ENTRY, pixels.saturating_mul(ENTRIES_PER_PIXEL));
+        let most = pixels.saturating_mul(ENTRIES_PER_PIXEL);
+        let room = most.min(ROOM.max(pixels / PIXELS_PER_ROOM));
         let mut bins = new_list(slots)?;
         let keep = slots + SPARE;
         let (lists, planes, sums) = (Kept::new(keep), Kept::new(keep), Kept::new(keep));
