@@ -151,15 +151,18 @@ def _most(results: Results, cell: Cell) -> float:
     """Events a second if nothing took any time but what memory takes where every publication is read.
 
     That is looking at the frame, and before that writing it: memory that a reader was shown is written whole,
-    with surfaces as a copy. Frames of time bins may be the same for many publications."""
+    with surfaces as a copy, of twice as many bytes with decays. Frames of time bins may be the same for many
+    publications."""
     if cell.reading != EVERY:
         return float("inf")
     size = cell.kernel.frame_bytes(cell.sensor)
-    works = ["look"]
-    if not cell.kernel.window_us:
-        works.append("memset" if cell.label in WINDOWED else "memcpy")
-    rates = [results.physical.get(f"{work}/{size}") for work in works]
-    seconds = sum(size / spread(rate).middle for rate in rates if rate)
+    works = {"look": 1.0}
+    if cell.label in WINDOWED:
+        works["memset"] = 1.0
+    elif not cell.kernel.window_us:
+        works["memcpy"] = 1.5 if "decay" in cell.label else 1.0
+    rates = {work: results.physical.get(f"{work}/{size}") for work in works}
+    seconds = sum(works[work] * size / spread(rate).middle for work, rate in rates.items() if rate)
     return cell.unit / seconds if seconds else float("inf")
 
 
