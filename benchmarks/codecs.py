@@ -93,7 +93,13 @@ SUBJECTS = [
 STREAMED = ["imx636.evt3.raw", "gen4.dat", "imx636, three times, LZ4", "sparklers, ten times, Zstd"]
 MOST_MEMORY = 16
 # The file of a gigabyte is made of this one. An index in decodes of the file, and a seek in ms.
-LONG, MOST_INDEX, MOST_SEEK = "imx636.evt3.raw", 1.2, 5
+LONG, LONG_BYTES, MOST_INDEX, MOST_SEEK = "imx636.evt3.raw", 10**9, 1.2, 5
+# These are made longer and played, which is to go at this fraction of decoding.
+PLAYED: list[tuple[str, tuple[int, int]]] = [
+    ("imx636.evt3.raw", (1280, 720)),
+    ("sparklers.evt2.raw", (640, 480)),
+]
+PLAYED_BYTES, LEAST_PLAYED = 10**8, 0.7
 # What a reader is installed from.
 PACKAGES = {
     "frames2py": (".[hdf5]",),
@@ -239,7 +245,7 @@ def memory_rows(interpreter: Path, files: dict[str, Path]) -> list[str]:
 def index_rows(interpreter: Path, folder: Path, rounds: int) -> list[str]:
     path = folder / "long.raw"
     try:
-        times = child(interpreter, "raw", RECORDINGS / LONG, path)["times"]
+        times = child(interpreter, "raw", RECORDINGS / LONG, path, LONG_BYTES)["times"]
         answer = child(interpreter, "index", path, rounds)
     finally:
         path.unlink(missing_ok=True)
@@ -251,6 +257,23 @@ def index_rows(interpreter: Path, folder: Path, rounds: int) -> list[str]:
         judged(f"the index of {what}", index, answer["ratio"], MOST_INDEX, " x"),
         judged("a seek in it, and the first batch there", found, seek, MOST_SEEK, " ms"),
     ]
+
+
+def play_rows(interpreter: Path, folder: Path, rounds: int) -> list[str]:
+    rows = []
+    for name, (width, height) in PLAYED:
+        path = folder / f"long-{name}"
+        try:
+            child(interpreter, "raw", RECORDINGS / name, path, PLAYED_BYTES)
+            answer = child(interpreter, "play", path, width, height, rounds)
+        finally:
+            path.unlink(missing_ok=True)
+        rate = answer["events"] / answer["decode"] / 1e6
+        found = f"{answer['ratio']:.2f} ({answer['lowest']:.2f} to {answer['highest']:.2f}) of"
+        met = "met" if answer["ratio"] >= LEAST_PLAYED else "missed"
+        what = f"`Engine.play()` of 100 MB of {name}, event_count"
+        rows.append(f"| {what} | {found} decoding it, {rate:.3g} M events/s | >= {LEAST_PLAYED:g}: {met} |")
+    return rows
 
 
 def run(rounds: int, *, record: bool, quick: bool = False) -> None:
@@ -296,6 +319,7 @@ def measure_all(rounds: int, folder: Path, *, record: bool, quick: bool) -> None
     if "frames2py" in readers:
         ours = readers["frames2py"].interpreter
         others += memory_rows(ours, files)
+        others += play_rows(ours, folder, rounds)
         others += [] if quick else index_rows(ours, folder, rounds)
     table = [
         f"# Reading recordings, {datetime.date.today()}",

@@ -2,9 +2,10 @@
 
     python codecs_child.py aedat4 RECORDING OUT        writes a long recording
     python codecs_child.py h5 RECORDING OUT
-    python codecs_child.py raw RECORDING OUT
+    python codecs_child.py raw RECORDING OUT BYTES
     python codecs_child.py memory FILE WIDTH HEIGHT    reads a file once
     python codecs_child.py index FILE ROUNDS           decodes and indexes a file in turn, and seeks in it
+    python codecs_child.py play FILE WIDTH HEIGHT ROUNDS    decodes and plays a file in turn
 
 Each answers with a line of JSON."""
 
@@ -26,7 +27,6 @@ import numpy as np
 
 import frames2py
 
-RAW_BYTES = 10**9
 SEEKS = 200
 
 
@@ -71,13 +71,13 @@ def dsec(recording: str, out: str) -> dict[str, int]:
     return sums(events, first)
 
 
-def raw(recording: str, out: str) -> dict[str, int]:
+def raw(recording: str, out: str, size: str) -> dict[str, int]:
     """Its clock overflows every 16.8 s; the body again is a later time of it."""
     content = Path(recording).read_bytes()
     head = re.match(rb"(%[^\n]*\n)*", content)
     assert head is not None
     body = content[head.end() :]
-    times = -(-RAW_BYTES // len(body))
+    times = -(-int(size) // len(body))
     with open(out, "wb") as file:
         file.write(head[0])
         for _ in range(times):
@@ -113,12 +113,36 @@ def memory(path: str, width: str, height: str) -> dict[str, int]:
     return {"above": resident("VmHWM") - before, "batch": batch}
 
 
-def index(path: str, rounds: str) -> dict[str, float]:
-    def seconds(work: Callable[[], object]) -> float:
-        start = time.perf_counter()
-        work()
-        return time.perf_counter() - start
+def seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
 
+
+def play(path: str, width: str, height: str, rounds: str) -> dict[str, float]:
+    """How fast a file is played: from opening it to the last of its frames, at 16 ms, beside decoding it."""
+    size = (int(width), int(height))
+
+    def decode() -> None:
+        for _ in frames2py.open(path, sensor_size=size):
+            pass
+
+    ratios, decoding = [], []
+    for _ in range(int(rounds)):
+        decoding.append(seconds(decode))
+        engine = frames2py.Engine(size, "event_count")
+        playing = seconds(lambda engine=engine: engine.play(frames2py.open(path, sensor_size=size)).join())  # type: ignore[misc]
+        ratios.append(decoding[-1] / playing)
+    return {
+        "events": engine.stats.events_ingested,
+        "decode": statistics.median(decoding),
+        "ratio": statistics.median(ratios),
+        "lowest": min(ratios),
+        "highest": max(ratios),
+    }
+
+
+def index(path: str, rounds: str) -> dict[str, float]:
     def decode() -> None:
         for _ in frames2py.open(path):
             pass
@@ -151,6 +175,7 @@ DOES: dict[str, Callable[..., dict[str, Any]]] = {
     "raw": raw,
     "memory": memory,
     "index": index,
+    "play": play,
 }
 
 if __name__ == "__main__":

@@ -86,6 +86,8 @@ pub struct State<V: View> {
     spare: Option<(Claim, Frame)>,
     /// Frames of recipes.
     shelf: Shelf,
+    /// The largest time of the last call, if all of its events were in bounds.
+    largest: Option<u64>,
     /// How many publications in a row, of those that came back last, somebody had wanted the frame of.
     wanted: u32,
     counts: [u64; 3],
@@ -146,6 +148,7 @@ impl<V: View> Engine<V> {
             pending: false,
             spare: None,
             shelf,
+            largest: None,
             wanted: 0,
             counts: [0; 3],
         };
@@ -279,6 +282,7 @@ impl<V: View> Session<'_, V> {
     /// Takes a call in and publishes if that is due. While stopped it does nothing but make the thread the
     /// producer.
     pub fn ingest(&mut self, events: Events<'_>) -> Result<Option<Retired>> {
+        self.state.largest = None;
         if self.pass_while_stopped()? {
             return Ok(None);
         }
@@ -286,6 +290,11 @@ impl<V: View> Session<'_, V> {
         let retired = self.state.guarded(|state| engine.take_in(state, events))?;
         engine.producer.store(thread_token(), Ordering::Relaxed);
         Ok(retired)
+    }
+
+    /// The largest time of the call that was ingested, if it was looked for in all of its events: none was out of bounds.
+    pub fn largest(&self) -> Option<u64> {
+        self.state.largest
     }
 
     /// All that `ingest` does while the engine is stopped, whatever the events are. Whether it is.
@@ -366,6 +375,7 @@ impl<V: View> Engine<V> {
         }
         let found = state.accumulator.accumulate(events)?;
         state.pending |= found.in_bounds() > 0;
+        state.largest = found.latest.filter(|_| found.out_of_bounds == 0);
         state.counts[0] += found.events;
         state.counts[1] += found.out_of_bounds;
         let now = Instant::now();

@@ -58,11 +58,6 @@ pub trait Source: Send {
     /// What is wrong with the recording, once all events before it are in batches.
     fn next(&mut self, batch: &mut Vec<Record>) -> Result<More, codec::Error>;
 
-    /// The largest time of the batch that came last, where that is known already.
-    fn newest(&self) -> Option<u64> {
-        None
-    }
-
     /// Starts again from the first event. Only asked of what the playback is told to repeat.
     ///
     /// # Errors
@@ -79,12 +74,17 @@ pub struct Batches<R> {
 }
 
 impl<R> Batches<R> {
-    /// Asked for several small batches at once, so that a hand-over costs little. They are cut apart by [`Options::size`].
+    /// Asked for several small batches at once, so that a hand-over costs little. Those of some size are cut apart by
+    /// [`Options::size`].
     pub fn gathered(mut self) -> Self {
-        self.size = self.size.map(|size| gathered(size, NATURAL_BATCH));
+        self.size = Some(gathered(self.size.unwrap_or(NATURAL_BATCH), HANDED_OVER));
         self
     }
 }
+
+/// About so many events go from the thread that reads to the one that plays at a time. To wake the other costs as much as
+/// accumulating some thousand.
+const HANDED_OVER: usize = 64 * 1024;
 
 /// The most events up to `most` that are several batches of `size`; one batch, where that is larger.
 pub fn gathered(size: usize, most: usize) -> usize {
@@ -131,17 +131,21 @@ pub enum Failure {
 
 type Result<T, E = Failure> = std::result::Result<T, E>;
 
-/// What hands a piece over to the engine: [`ingest`], or something that does more.
-pub type Ingest<V> = Box<dyn FnMut(&Engine<V>, &[Record]) -> Result<(), Error> + Send>;
+/// What hands a piece over to the engine: [`ingest`], or something that does more. Returns the largest time of the piece, if that
+/// came to light.
+pub type Ingest<V> = Box<dyn FnMut(&Engine<V>, &[Record]) -> Result<Option<u64>, Error> + Send>;
 
 /// Hands a piece over, without leaving the thread's own world.
-pub fn ingest<V: View>(engine: &Engine<V>, piece: &[Record]) -> Result<(), Error> {
-    let retired = engine.session("play", Mutex::lock)?.ingest(Events::packed(piece.as_flattened()))?;
+pub fn ingest<V: View>(engine: &Engine<V>, piece: &[Record]) -> Result<Option<u64>, Error> {
+    let mut session = engine.session("play", Mutex::lock)?;
+    let retired = session.ingest(Events::packed(piece.as_flattened()))?;
+    let largest = session.largest();
+    drop(session);
     if let Some(retired) = retired {
         // What readers made of it is theirs to take down.
         retired.leave(engine.publisher().pool());
     }
-    Ok(())
+    Ok(largest)
 }
 
 /// What the lock protects.
@@ -475,18 +479,17 @@ impl<V: View> Player<'_, V> {
                 }
             }
             any |= !batch.is_empty();
-            let newest = source.newest();
             let mut rest = &batch[..];
             while !rest.is_empty() {
                 let piece;
-                (piece, rest) =
-                    rest.split_at(pace.next_piece(rest, newest.filter(|_| rest.len() == batch.len())));
+                (piece, rest) = rest.split_at(pace.next_piece(rest));
                 let due = pace.due(|| self.playback.state().played(self.playback.0.origin, Instant::now()));
                 if !self.playback.admit(due) {
                     return Ok(false);
                 }
                 let taken = ingest(self.engine, piece);
-                if taken.is_ok() {
+                if let Ok(found) = taken {
+                    pace.went(piece, found);
                     let Shared { position, events, .. } = &*self.playback.0;
                     position.store(pace.newest, Ordering::Relaxed);
                     events.fetch_add(piece.len() as u64, Ordering::Relaxed);
@@ -537,8 +540,8 @@ impl Pace {
         Self { speed, size, span, began: None, newest: 0, oldest: u64::MAX }
     }
 
-    /// How many of the records, at least one, are the next piece. `newest` is the largest time of them all, if known.
-    fn next_piece(&mut self, records: &[Record], newest: Option<u64>) -> usize {
+    /// How many of the records, at least one, are the next piece.
+    fn next_piece(&mut self, records: &[Record]) -> usize {
         let len = self.span.map_or(self.size.unwrap_or(usize::MAX).min(records.len()), |span| {
             let first = self.newest.max(time(&records[0]));
             let end = first.saturating_add(span);
@@ -547,12 +550,18 @@ impl Pace {
             let start = if self.began.is_none() { first.saturating_sub(span - 1) } else { 0 };
             1 + records[1..].iter().take_while(|record| (start..end).contains(&time(record))).count()
         });
-        let newest = newest.filter(|_| len == records.len());
-        self.newest = newest.unwrap_or_else(|| largest(&records[..len])).max(self.newest);
-        if self.speed.is_some() && self.began.is_none() {
-            self.oldest = records[..len].iter().map(time).fold(self.oldest, u64::min);
+        if self.speed.is_some() {
+            self.went(&records[..len], None);
+            if self.began.is_none() {
+                self.oldest = records[..len].iter().map(time).fold(self.oldest, u64::min);
+            }
         }
         len
+    }
+
+    /// Takes note of a piece that is played, and of its largest time, if that is known.
+    fn went(&mut self, piece: &[Record], found: Option<u64>) {
+        self.newest = found.unwrap_or_else(|| largest(piece)).max(self.newest);
     }
 
     /// When the piece is due, in time played. `played` is asked for the time when the first one was reached.
@@ -842,14 +851,14 @@ mod tests {
         let engine = engine(Config::TimeSurface);
         let (tell, told) = mpsc::channel();
         let seen: Ingest<()> = Box::new(move |engine, piece| {
-            ingest(engine, piece)?;
+            let largest = ingest(engine, piece)?;
             let visit = engine.publisher().pool().read().unwrap();
             tell.send((
                 visit.content().frame.memory().unwrap().as_slice::<u64>().to_vec(),
                 visit.content().watermark,
             ))
             .unwrap();
-            Ok(())
+            Ok(largest)
         });
         let repeat = Options { repeat: true, ..Options::default() };
         let steps = vec![Step::Batch(vec![5, 9]), Step::Batch(vec![8])];
@@ -911,7 +920,7 @@ mod tests {
             let (mut times, records) = (*times, records(times));
             let mut rest = &records[..];
             while !rest.is_empty() {
-                let n = pace.next_piece(rest, None);
+                let n = pace.next_piece(rest);
                 let due = pace.due(|| Duration::from_secs(100));
                 rest = &rest[n..];
                 let piece;

@@ -4,7 +4,7 @@
 //! Full batches go one way and played ones back, to be filled again. The one channel is short, so the reading thread
 //! waits there while the playback is paused or slower, and ends when the other side is gone.
 
-use super::{Source, largest};
+use super::Source;
 use crate::codec::{self, More, Record};
 use std::mem;
 use std::panic::resume_unwind;
@@ -16,8 +16,7 @@ const ON_THE_WAY: usize = 2;
 
 /// What comes of asking the source.
 enum Told {
-    /// With the largest time in it, which is found while it is in this thread's cache.
-    Batch(Vec<Record>, u64),
+    Batch(Vec<Record>),
     NotYet,
     End,
     /// It was started again after the end.
@@ -30,7 +29,6 @@ pub struct Ahead {
     /// `None` once nothing more is wanted.
     told: Option<Receiver<Told>>,
     played: Sender<Vec<Record>>,
-    newest: Option<u64>,
     /// `None` once joined.
     thread: Option<JoinHandle<()>>,
 }
@@ -45,7 +43,7 @@ impl Ahead {
         let (played, emptied) = channel();
         let thread = thread::Builder::new().name("frames2py read".into());
         let thread = thread.spawn(move || read(source, repeat, &tell, &emptied))?;
-        Ok(Self { told: Some(told), played, newest: None, thread: Some(thread) })
+        Ok(Self { told: Some(told), played, thread: Some(thread) })
     }
 
     /// What the thread says next; `None` once it has ended. If it panicked, this thread panics with it.
@@ -70,18 +68,14 @@ impl Source for Ahead {
             let _ = self.played.send(emptied);
         }
         match self.hear() {
-            Some(Told::Batch(full, newest)) => {
-                (*batch, self.newest) = (full, Some(newest));
+            Some(Told::Batch(full)) => {
+                *batch = full;
                 Ok(More::Batch)
             }
             Some(Told::NotYet | Told::Restarted) => Ok(More::NotYet),
             Some(Told::Failed(error)) => Err(error),
             Some(Told::End) | None => Ok(More::End),
         }
-    }
-
-    fn newest(&self) -> Option<u64> {
-        self.newest
     }
 
     /// Takes up the new round, which the thread has begun already.
@@ -118,10 +112,6 @@ impl<S: Source + 'static> Source for Later<S> {
         self.ahead.as_mut().map_or(Ok(More::End), |ahead| ahead.next(batch))
     }
 
-    fn newest(&self) -> Option<u64> {
-        self.ahead.as_ref()?.newest()
-    }
-
     fn restart(&mut self) -> Result<(), codec::Error> {
         self.ahead.as_mut().map_or(Ok(()), Source::restart)
     }
@@ -145,10 +135,7 @@ fn read(mut source: impl Source, repeat: bool, tell: &SyncSender<Told>, emptied:
             batch = emptied.try_recv().unwrap_or_default();
         }
         let told = match source.next(&mut batch) {
-            Ok(More::Batch) => {
-                let newest = largest(&batch);
-                Told::Batch(mem::take(&mut batch), newest)
-            }
+            Ok(More::Batch) => Told::Batch(mem::take(&mut batch)),
             Ok(More::NotYet) => Told::NotYet,
             Ok(More::End) if repeat => {
                 if tell.send(Told::End).is_err() {
@@ -222,10 +209,7 @@ mod tests {
         loop {
             batch.clear();
             match source.next(&mut batch) {
-                Ok(More::Batch) => {
-                    assert!(source.newest().is_none_or(|newest| Some(&newest) == times(&batch).iter().max()));
-                    said.push(Some(times(&batch)[0]));
-                }
+                Ok(More::Batch) => said.push(Some(times(&batch)[0])),
                 Ok(More::NotYet) => said.push(None),
                 Ok(More::End) => return (said, Ok(())),
                 Err(error) => return (said, Err(error.to_string())),

@@ -388,14 +388,17 @@ fn ingest_for(py: Python<'_>, engine: &Inner) -> PyResult<Ingest<SnapshotView>> 
     }
     let dtype = py.import(intern!(py, "frames2py._events"))?.getattr(intern!(py, "EVENT_DTYPE"))?.unbind();
     Ok(Box::new(move |core, piece| {
-        let ingested = Python::try_attach(|py| -> Result<(), Error> {
+        let ingested = Python::try_attach(|py| -> Result<Option<u64>, Error> {
             let bytes = PyArray1::from_slice(py, piece.as_flattened());
             let array = bytes.call_method1(intern!(py, "view"), (&dtype,))?.unbind();
             let events = Events::packed(piece.as_flattened()).with_origin(&array);
-            let retired = core.session("play", |m| m.lock_py_attached(py))?.ingest(events)?;
+            let mut session = core.session("play", |m| m.lock_py_attached(py))?;
+            let retired = session.ingest(events)?;
+            let largest = session.largest();
+            drop(session);
             // Attached and outside the lock, as in `Engine.ingest()`.
             drop(retired.and_then(|retired| retired.reap(core.publisher().pool())));
-            Ok(())
+            Ok(largest)
         });
         ingested.unwrap_or_else(|| Err(Error::Foreign("the interpreter has gone".into())))
     }))
