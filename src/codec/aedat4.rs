@@ -29,16 +29,16 @@ const RATIO: usize = 256;
 
 /// The types of packets that are counted by name, and what is counted besides.
 const TYPES: [&str; 7] = ["EVTS", "TRIG", "FRME", "IMUS", "EVTS of other streams", "other types", "FTAB"];
-/// Bytes of packets that are put off until they are decoded together: some 60,000 events, a third of a millisecond for two
-/// threads, of which starting a thread takes a tenth.
-const HOLD: usize = 512 << 10;
+/// Bytes of packets that are put off until they are decoded together: some 120,000 events, two thirds of a millisecond for two
+/// threads, of which starting a thread takes a twentieth.
+const HOLD: usize = 1 << 20;
 /// So many packets are enough, however small.
 const HOLD_PACKETS: usize = 4096;
 /// Less than this is not worth a thread.
 const SHARE: usize = 64 << 10;
-/// A packet that grows more than this is decoded when its turn comes, so that what is decoded ahead is at most 16 times
+/// A packet that grows more than this is decoded when its turn comes, so that what is decoded ahead is at most 8 times
 /// [`HOLD`], 8 MiB.
-const SHARED_RATIO: usize = 16;
+const SHARED_RATIO: usize = 8;
 
 const OTHER_EVENTS: usize = 4;
 const OTHER: usize = 5;
