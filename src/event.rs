@@ -159,8 +159,9 @@ impl<'a> Events<'a> {
         packed
     }
 
-    /// Whether any timestamp is out of range: a pass over one byte of each.
-    fn any_out_of_range(&self) -> bool {
+    /// Whether any timestamp of these records is out of range: a pass over one byte of each.
+    fn any_out_of_range(&self, range: Range<usize>) -> bool {
+        assert!(range.start <= range.end && range.end <= self.len);
         let Layout { stride, t, .. } = self.layout;
         // Four at a time, so that they do not wait for each other.
         let mut tops = [0_u8; 4];
@@ -168,13 +169,13 @@ impl<'a> Events<'a> {
             // SAFETY: `i < len` in both loops, and the byte is inside the record. Volatile, as it may be changing.
             unsafe { self.data.add(i * stride + t + 7).read_volatile() }
         };
-        let in_fours = self.len / 4 * 4;
-        for i in (0..in_fours).step_by(4) {
+        let in_fours = range.start + range.len() / 4 * 4;
+        for i in (range.start..in_fours).step_by(4) {
             for (j, top) in tops.iter_mut().enumerate() {
                 *top |= read(i + j);
             }
         }
-        for i in in_fours..self.len {
+        for i in in_fours..range.end {
             tops[0] |= read(i);
         }
         tops.iter().any(|&top| u64::from(top) >= TIMESTAMP_LIMIT >> 56)
@@ -368,9 +369,16 @@ pub struct Block {
     held: Held,
 }
 
-/// Calls of up to so many events are decoded to private memory (13 bytes an event) while their timestamps are looked at, and
-/// taken in from there: a second look at the caller's memory would cost more than one at memory in the L2 cache.
-const HELD: usize = 16 * 1024;
+/// Private memory of so many bytes is there to decode events to while their timestamps are looked at. They are taken in from there:
+/// a second look at the caller's memory would cost more than one at memory in the L2 cache.
+const HELD_BYTES: usize = 256 * 1024;
+
+/// How many events of a call are held so, of which the kernel needs these columns. Of a call of up to twice as many it is the
+/// first, of a longer one none.
+const fn most_held(needs: Needs) -> usize {
+    let bytes = size_of::<u32>() + if needs.t { 8 } else { 0 } + if needs.p { 1 } else { 0 };
+    HELD_BYTES / bytes / BLOCK * BLOCK
+}
 
 /// The in-bounds events of a call, a stretch after the other.
 struct Held {
@@ -384,10 +392,10 @@ struct Held {
 impl Held {
     fn new() -> Self {
         Self {
-            t: Vec::with_capacity(HELD),
-            pixel: Vec::with_capacity(HELD),
-            p: Vec::with_capacity(HELD),
-            stretches: Vec::with_capacity(HELD / BLOCK),
+            t: Vec::with_capacity(most_held(Needs { t: true, p: false })),
+            pixel: Vec::with_capacity(most_held(Needs::PIXELS)),
+            p: Vec::with_capacity(most_held(Needs { t: false, p: true })),
+            stretches: Vec::with_capacity(most_held(Needs::PIXELS) / BLOCK),
         }
     }
 
@@ -517,11 +525,11 @@ impl Block {
         }
     }
 
-    /// Decodes a call of up to [`HELD`] events to `held`. Also says whether any of all of them has its `t` out of range.
-    fn hold(&mut self, events: &Events<'_>, sensor: SensorSize, needs: Needs) -> (Found, bool) {
+    /// Decodes the first `len` events of a call to `held`. Also says whether any of them has its `t` out of range.
+    fn hold(&mut self, events: &Events<'_>, len: usize, sensor: SensorSize, needs: Needs) -> (Found, bool) {
         self.held.clear();
         let (mut total, mut any_bad) = (Found::default(), false);
-        for range in blocks(events.len()) {
+        for range in blocks(0..len) {
             let (found, bad) = self.load(events, range, sensor, needs);
             any_bad |= bad;
             total.add(found);
@@ -566,9 +574,10 @@ impl Block {
     }
 }
 
-/// Where the blocks of a call of `len` events start and end.
-fn blocks(len: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..len).step_by(BLOCK).map(move |start| start..len.min(start + BLOCK))
+/// Where the blocks of these events of a call start and end.
+fn blocks(events: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let end = events.end;
+    events.step_by(BLOCK).map(move |start| start..end.min(start + BLOCK))
 }
 
 /// The events of one call whose timestamps were checked, and nothing else yet.
@@ -577,8 +586,8 @@ pub struct Call<'a> {
     sensor: SensorSize,
     block: &'a mut Block,
     needs: Needs,
-    /// What was found, where all of the call is in private memory.
-    loaded: Option<Found>,
+    /// What was found of those of its events that are in private memory, and how many these are: those of one block, or those held.
+    loaded: (Found, usize),
 }
 
 impl<'a> Call<'a> {
@@ -591,19 +600,21 @@ impl<'a> Call<'a> {
         needs: Needs,
     ) -> Result<Self, u64> {
         let len = events.len();
-        let (loaded, bad) = if len <= BLOCK {
-            let (found, bad) = block.load(&events, 0..len, sensor, needs);
-            (Some(found), bad)
-        } else if len <= HELD {
-            let (found, bad) = block.hold(&events, sensor, needs);
-            (Some(found), bad)
+        let ((found, bad), loaded) = if len <= BLOCK {
+            (block.load(&events, 0..len, sensor, needs), len)
         } else {
-            (None, events.any_out_of_range())
+            // Of a small part of a call it does not pay.
+            let most = most_held(needs);
+            let held = if len <= 2 * most { len.min(most) } else { 0 };
+            if events.any_out_of_range(held..len) {
+                return Err(events.largest_out_of_range());
+            }
+            (block.hold(&events, held, sensor, needs), held)
         };
         if bad {
             return Err(events.largest_out_of_range());
         }
-        Ok(Self { events, sensor, block, needs, loaded })
+        Ok(Self { events, sensor, block, needs, loaded: (found, loaded) })
     }
 
     /// The records themselves.
@@ -622,16 +633,13 @@ impl<'a> Call<'a> {
         &mut self,
         mut f: impl FnMut(Columns<'_>, u64) -> Result<(), E>,
     ) -> Result<Found, E> {
-        if let Some(found) = self.loaded {
-            if self.events.len() > BLOCK {
-                self.block.held.for_each(f)?;
-            } else if let Some(latest) = found.latest {
-                f(self.block.columns(), latest)?;
-            }
-            return Ok(found);
+        let (mut total, loaded) = self.loaded;
+        if self.events.len() > BLOCK {
+            self.block.held.for_each(&mut f)?;
+        } else if let Some(latest) = total.latest {
+            f(self.block.columns(), latest)?;
         }
-        let mut total = Found::default();
-        for range in blocks(self.events.len()) {
+        for range in blocks(loaded..self.events.len()) {
             let found = self.block.load_checked(&self.events, range, self.sensor, self.needs);
             if let Some(latest) = found.latest {
                 f(self.block.columns(), latest)?;
@@ -665,11 +673,11 @@ pub fn in_one_pass(
     mut f: impl FnMut(Step, Columns<'_>),
 ) -> Result<Found, u64> {
     let mut total = Found::default();
-    for range in blocks(events.len()) {
+    for range in blocks(0..events.len()) {
         let start = range.start;
         let (found, bad) = block.load(&events, range, sensor, needs);
         if bad {
-            for range in blocks(start) {
+            for range in blocks(0..start) {
                 block.load(&events, range, sensor, needs);
                 f(Step::Remove, block.columns());
             }

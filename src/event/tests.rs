@@ -60,8 +60,9 @@ fn every_layout_and_length_gives_the_same_columns() {
         Layout::new(4096, 4000, 7, 11, 4095).unwrap(),
     ];
     for layout in layouts {
-        let longest = if layout == Layout::PACKED { 2 } else { 0 };
-        let long = [HELD, HELD + 1].into_iter().take(longest);
+        let longest = if layout == Layout::PACKED { 4 } else { 0 };
+        let held = most_held(Needs::ALL);
+        let long = [held, held + 700, 2 * held, 2 * held + 1].into_iter().take(longest);
         for count in [0, 1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 17].into_iter().chain(long) {
             Isa::available().into_iter().for_each(|isa| check(isa, count, layout));
         }
@@ -79,8 +80,9 @@ fn fields_may_overlap_but_not_leave_the_record() {
 #[test]
 fn one_time_out_of_range_anywhere_rejects_the_call() {
     let sensor = SensorSize::new(4, 1).unwrap();
-    for count in [1, BLOCK, BLOCK + 1, 3 * BLOCK, HELD, HELD + 1] {
-        for bad in [0, count / 2, count - 1] {
+    let held = most_held(Needs::ALL);
+    for count in [1, BLOCK, BLOCK + 1, 3 * BLOCK, held, held + 1, held + 7, 2 * held + 1] {
+        for bad in [0, count / 2, count - 1, count.saturating_sub(7)] {
             let mut events = vec![(5, 9, 9, 1); count];
             events[bad].0 = TIMESTAMP_LIMIT + 3;
             let bytes = records(&events, Layout::PACKED);

@@ -154,8 +154,13 @@ impl<const BY_POLARITY: bool> Counts<BY_POLARITY> {
         if BY_POLARITY {
             let place = |pixel: u32, p: u8| 2 * pixel as usize + usize::from(p != 0);
             if let Some(hot) = hot {
-                let at_hot = hot::elsewhere(hot, pixels, ps, |pixel, p| counter.one(place(pixel, p)));
-                let on = pixels.iter().zip(ps).filter(|&(&pixel, &p)| (pixel == hot) & (p != 0)).count();
+                // Of the few elsewhere it is counted how many are ON, and of all, several at a time.
+                let mut on_elsewhere = 0;
+                let at_hot = hot::elsewhere(hot, pixels, ps, |pixel, p| {
+                    on_elsewhere += usize::from(p != 0);
+                    counter.one(place(pixel, p));
+                });
+                let on = ps.iter().map(|&p| u32::from(p != 0)).sum::<u32>() as usize - on_elsewhere;
                 counter.many(place(hot, 0), at_hot - on);
                 counter.many(place(hot, 1), on);
             } else {

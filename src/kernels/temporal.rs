@@ -39,7 +39,7 @@ const ENTRIES_PER_PIXEL: usize = 4;
 
 /// It has room for so many entries, or for this fraction of the sensor, from the start: bins of 12 ms at 20 million events a
 /// second do not make it grow.
-const ROOM: usize = 1 << 18;
+const ROOM: usize = 5 << 16;
 const PIXELS_PER_ROOM: usize = 2;
 
 /// From this fraction of the sensor on, copying the sums of a list is cheaper than adding it up.
