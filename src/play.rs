@@ -489,7 +489,10 @@ impl<V: View> Player<'_, V> {
                 }
                 let taken = ingest(self.engine, piece);
                 if let Ok(found) = taken {
-                    pace.went(piece, found);
+                    // Of a paced one that was known before.
+                    if self.options.speed.is_none() {
+                        pace.went(piece, found);
+                    }
                     let Shared { position, events, .. } = &*self.playback.0;
                     position.store(pace.newest, Ordering::Relaxed);
                     events.fetch_add(piece.len() as u64, Ordering::Relaxed);
