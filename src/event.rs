@@ -380,7 +380,8 @@ const fn most_held(needs: Needs) -> usize {
     HELD_BYTES / bytes / BLOCK * BLOCK
 }
 
-/// The in-bounds events of a call, a stretch after the other.
+/// The in-bounds events of a call, a stretch after the other. Has no memory before it is needed.
+#[derive(Default)]
 struct Held {
     t: Vec<u64>,
     pixel: Vec<u32>,
@@ -390,20 +391,20 @@ struct Held {
 }
 
 impl Held {
-    fn new() -> Self {
-        Self {
-            t: Vec::with_capacity(most_held(Needs { t: true, p: false })),
-            pixel: Vec::with_capacity(most_held(Needs::PIXELS)),
-            p: Vec::with_capacity(most_held(Needs { t: false, p: true })),
-            stretches: Vec::with_capacity(most_held(Needs::PIXELS) / BLOCK),
-        }
-    }
-
     fn clear(&mut self) {
         self.t.clear();
         self.pixel.clear();
         self.p.clear();
         self.stretches.clear();
+    }
+
+    /// Whether there is memory for the most events that are held with these columns. It is empty.
+    fn has_room(&mut self, needs: Needs) -> bool {
+        let most = most_held(needs);
+        self.t.try_reserve_exact(if needs.t { most } else { 0 }).is_ok()
+            && self.pixel.try_reserve_exact(most).is_ok()
+            && self.p.try_reserve_exact(if needs.p { most } else { 0 }).is_ok()
+            && self.stretches.try_reserve_exact(most / BLOCK).is_ok()
     }
 
     fn push(&mut self, columns: Columns<'_>, latest: u64) {
@@ -430,6 +431,17 @@ struct Room {
     t: [u64; BLOCK + LANES],
     pixel: [u32; BLOCK + LANES],
     p: [u8; BLOCK + LANES],
+}
+
+impl Room {
+    /// The columns of the first `n` events, those that are needed.
+    fn first(&self, n: usize, needs: Needs) -> Columns<'_> {
+        Columns {
+            t: if needs.t { &self.t[..n] } else { &[] },
+            pixel: &self.pixel[..n],
+            p: if needs.p { &self.p[..n] } else { &[] },
+        }
+    }
 }
 
 /// Events that a vector store may write at once.
@@ -462,7 +474,7 @@ impl Block {
             columns: Box::new(columns),
             len: 0,
             needs: Needs::ALL,
-            held: Held::new(),
+            held: Held::default(),
         }
     }
 
@@ -516,29 +528,18 @@ impl Block {
     }
 
     fn columns(&self) -> Columns<'_> {
-        let Room { t, pixel, p } = &*self.columns;
-        let n = self.len;
-        Columns {
-            t: if self.needs.t { &t[..n] } else { &[] },
-            pixel: &pixel[..n],
-            p: if self.needs.p { &p[..n] } else { &[] },
-        }
+        self.columns.first(self.len, self.needs)
     }
 
-    /// Decodes the first `len` events of a call to `held`. Also says whether any of them has its `t` out of range.
+    /// Decodes the first `len` events of a call to `held`, which was emptied. Also says whether any of them has its `t` out of range.
     fn hold(&mut self, events: &Events<'_>, len: usize, sensor: SensorSize, needs: Needs) -> (Found, bool) {
-        self.held.clear();
         let (mut total, mut any_bad) = (Found::default(), false);
         for range in blocks(0..len) {
             let (found, bad) = self.load(events, range, sensor, needs);
             any_bad |= bad;
             total.add(found);
             if let Some(latest) = found.latest {
-                let Room { t, pixel, p } = &*self.columns;
-                let n = self.len;
-                let t = if needs.t { &t[..n] } else { &[] };
-                let p = if needs.p { &p[..n] } else { &[] };
-                self.held.push(Columns { t, pixel: &pixel[..n], p }, latest);
+                self.held.push(self.columns.first(self.len, needs), latest);
             }
         }
         (total, any_bad)
@@ -605,7 +606,8 @@ impl<'a> Call<'a> {
         } else {
             // Of a small part of a call it does not pay.
             let most = most_held(needs);
-            let held = if len <= 2 * most { len.min(most) } else { 0 };
+            block.held.clear();
+            let held = if len <= 2 * most && block.held.has_room(needs) { len.min(most) } else { 0 };
             if events.any_out_of_range(held..len) {
                 return Err(events.largest_out_of_range());
             }
