@@ -455,14 +455,14 @@ impl<V: View> State<V> {
     /// What the kernel publishes, in a frame that `claim` returned.
     fn fill(&mut self, mut frame: Frame, watermark: Option<u64>) -> Result<Frame> {
         let kernel = self.accumulator.kernel_mut();
-        if let Some(recipe) = frame.recipe_mut() {
+        if frame.recipe_mut().is_some() {
             let prescribes = kernel.publishes_recipes().expect("the kernel made the recipe");
             if self.shelf.last_recipe().is_some_and(|last| prescribes.still_makes(last, watermark)) {
                 kernel.close_window()?;
                 return Ok(self.shelf.again(frame));
             }
             // Without memory for the frame, its reader is to be told.
-            let is_made = prescribes.makes_at_once(recipe, self.wanted >= WANTED)
+            let is_made = prescribes.makes_at_once(self.wanted >= WANTED)
                 && match frame.make_now(|out| kernel.read(out, watermark)) {
                     Err(Error::OutOfMemory { .. }) => false,
                     made => made.map(|()| true)?,

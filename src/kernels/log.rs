@@ -191,13 +191,12 @@ impl<K: Kind> Log<K> {
         }
     }
 
-    fn makes_at_once(&mut self, recipe: &mut dyn Recipe, is_wanted: bool) -> bool {
+    fn makes_at_once(&mut self, is_wanted: bool) -> bool {
         let are_many = self.events > self.most / K::PAYS;
         let at_once = are_many || is_wanted;
         if at_once {
             self.events = 0;
             self.forget();
-            shown::<K>(recipe).of = None;
         }
         at_once
     }
@@ -265,8 +264,8 @@ impl<L: Logged> PublishesRecipes for L {
         log.prescribe(recipe, kind, state)
     }
 
-    fn makes_at_once(&mut self, recipe: &mut dyn Recipe, is_wanted: bool) -> bool {
-        self.parts(None).0.makes_at_once(recipe, is_wanted)
+    fn makes_at_once(&mut self, is_wanted: bool) -> bool {
+        self.parts(None).0.makes_at_once(is_wanted)
     }
 
     fn may_make_at_once(&self) -> bool {

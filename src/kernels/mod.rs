@@ -60,8 +60,7 @@ pub trait Kernel: Send {
         Ok(())
     }
 
-    /// Reads the frame and closes the window: what a publication does. A kernel that can hand over the memory
-    /// it accumulated into and go on in `spare` overrides this.
+    /// Reads the frame into `spare` and closes the window: what a publication does.
     fn publish(&mut self, mut spare: Memory, watermark: Option<u64>) -> Result<Memory> {
         self.read(spare.bytes_mut(), watermark)?;
         self.close_window()?;
@@ -99,9 +98,9 @@ pub trait PublishesRecipes {
     }
 
     /// Whether the next frame is better made at once, by `read`: as publishing its recipe would not be cheaper, or, where that
-    /// is so, as somebody wants it anyway (`is_wanted`). The recipe is then to be emptied.
-    fn makes_at_once(&mut self, recipe: &mut dyn Recipe, is_wanted: bool) -> bool {
-        let _ = (recipe, is_wanted);
+    /// is so, as somebody wants it anyway (`is_wanted`).
+    fn makes_at_once(&mut self, is_wanted: bool) -> bool {
+        let _ = is_wanted;
         false
     }
 
