@@ -4,6 +4,7 @@ use frames2py::engine::{Engine, Options};
 use frames2py::event::Events;
 use frames2py::geometry::SensorSize;
 use frames2py::kernels::Config;
+use frames2py::publish::{Lease, Publication};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -63,6 +64,20 @@ fn advance(events: &mut [u8], by: u64) {
     }
 }
 
+/// Publication number `i`. Of every one in `wanted` the frame is made; of none, if that is 0.
+fn publish(engine: &Engine<()>, events: &[u8], i: usize, wanted: usize) -> Lease<Publication, ()> {
+    let pool = engine.publisher().pool();
+    let mut session = engine.session("ingest", Mutex::lock).unwrap();
+    let retired = session.ingest(Events::packed(events)).unwrap();
+    drop(session);
+    assert!(retired.unwrap().reap(pool).is_none());
+    let lease = pool.read().unwrap().lease(pool);
+    if wanted > 0 && i.is_multiple_of(wanted) {
+        lease.frame.memory().unwrap();
+    }
+    lease
+}
+
 /// One test, as another one's thread, and what starts it, would be counted.
 #[test]
 fn publishing_allocates_nothing_in_the_steady_state() {
@@ -79,19 +94,8 @@ fn each_publication_has_a_frame_or_a_list() {
         for config in CONFIGS {
             let options = Options { interval: Duration::ZERO, ..Options::default() };
             let engine: Engine<()> = Engine::new(sensor, config.build(sensor).unwrap(), options).unwrap();
-            let pool = engine.publisher().pool();
             let mut held: [_; 3] = std::array::from_fn(|_| None);
-            let mut round = |i: usize| {
-                let mut session = engine.session("ingest", Mutex::lock).unwrap();
-                let retired = session.ingest(Events::packed(events)).unwrap();
-                drop(session);
-                assert!(retired.unwrap().reap(pool).is_none());
-                let lease = pool.read().unwrap().lease(pool);
-                if wanted > 0 && i.is_multiple_of(wanted) {
-                    lease.frame.memory().unwrap();
-                }
-                held[i % 3] = Some(lease);
-            };
+            let mut round = |i: usize| held[i % 3] = Some(publish(&engine, events, i, wanted));
             // Until lists of late events have been as long as they get, and all has been scaled anew once.
             (0..3000).for_each(&mut round);
             let before = ALLOCATIONS.load(Ordering::Relaxed);
@@ -111,19 +115,10 @@ fn publications_share_frames() {
             let mut events = events(150, 1);
             let options = Options { interval: Duration::ZERO, ..Options::default() };
             let engine: Engine<()> = Engine::new(sensor, config.build(sensor).unwrap(), options).unwrap();
-            let pool = engine.publisher().pool();
             let mut held: [_; 3] = std::array::from_fn(|_| None);
             let mut round = |i: usize| {
-                let mut session = engine.session("ingest", Mutex::lock).unwrap();
-                let retired = session.ingest(Events::packed(&events)).unwrap();
-                drop(session);
+                held[i % 3] = Some(publish(&engine, &events, i, wanted));
                 advance(&mut events, by);
-                assert!(retired.unwrap().reap(pool).is_none());
-                let lease = pool.read().unwrap().lease(pool);
-                if wanted > 0 && i.is_multiple_of(wanted) {
-                    lease.frame.memory().unwrap();
-                }
-                held[i % 3] = Some(lease);
             };
             (0..300).for_each(&mut round);
             let before = ALLOCATIONS.load(Ordering::Relaxed);

@@ -425,6 +425,14 @@ mod tests {
         shelf.frame(left, || Ok(Box::<Ones>::default())).unwrap()
     }
 
+    /// Two publications with one frame.
+    fn shown_twice(shelf: &mut Shelf) -> (Frame, Frame) {
+        let first = ones(shelf, None);
+        shelf.publishes(&first);
+        let unused = ones(shelf, None);
+        (first, shelf.again(unused))
+    }
+
     fn place(frame: &Frame) -> *const u8 {
         frame.memory().unwrap().bytes().as_ptr()
     }
@@ -456,10 +464,7 @@ mod tests {
     #[test]
     fn the_last_to_let_go_of_a_frame_leaves_its_memory_to_the_next() {
         let mut shelf = Shelf::new(8, Some(5000), false);
-        let first = ones(&mut shelf, None);
-        shelf.publishes(&first);
-        let unused = ones(&mut shelf, None);
-        let second = shelf.again(unused);
+        let (first, second) = shown_twice(&mut shelf);
         let at = place(&first);
         drop(first);
         shelf.forget();
@@ -493,10 +498,7 @@ mod tests {
     #[test]
     fn a_shared_frame_is_guarded_once_and_can_be_written_again() {
         let mut shelf = Shelf::new(8, Some(5000), true);
-        let first = ones(&mut shelf, None);
-        shelf.publishes(&first);
-        let unused = ones(&mut shelf, None);
-        let mut second = shelf.again(unused);
+        let (first, mut second) = shown_twice(&mut shelf);
         second.guard().unwrap();
         place(&first);
         second.guard().unwrap();
