@@ -13,6 +13,7 @@ mod decay;
 mod exp;
 mod hot;
 mod kept;
+mod knot;
 mod log;
 mod surface;
 mod temporal;

@@ -24,9 +24,10 @@
 //! come after ([`Sums`]): they copy.
 
 use super::kept::Kept;
+use super::knot::Knots;
 use super::{Kernel, PublishesRecipes, STATE, new_list, out_of_memory};
 use crate::error::{Error, Result};
-use crate::event::Columns;
+use crate::event::{Columns, Isa};
 use crate::geometry::SensorSize;
 use crate::publish::{Lazy, Memory, Recipe, Spec};
 use bytemuck::{Pod, Zeroable};
@@ -642,6 +643,7 @@ impl Kind for Histogram {
 pub struct Voxel {
     pixels: usize,
     bin_us: u64,
+    knots: Knots,
 }
 
 /// An event in a list of the voxel grid: the pixel, then `into << 1 | on`, which is below 2^29.
@@ -654,7 +656,8 @@ impl Temporal<Voxel> {
     /// A voxel grid of `bins` knots.
     pub fn voxel(spec: Spec, sensor: SensorSize, bins: usize, bin_us: u64) -> Result<Self> {
         let pixels = sensor.pixels();
-        Self::new(spec, Voxel { pixels, bin_us }, pixels, bins - 1, bin_us, Some(pixels))
+        let knots = Knots::new(Isa::chosen().unwrap_or(Isa::Scalar), bin_us);
+        Self::new(spec, Voxel { pixels, bin_us, knots }, pixels, bins - 1, bin_us, Some(pixels))
     }
 }
 
@@ -695,27 +698,6 @@ impl Voxel {
         }
         Ok(())
     }
-
-    /// Turns sums into the bits of their values, in place.
-    fn finish(self, knot: &mut [i32]) {
-        let bin_us = self.bin_us as f64;
-        let inverse = 1.0 / bin_us;
-        for sums in knot.chunks_mut(1024) {
-            // With both below 2^24, a quotient is farther from the middle of two float32 than 2^-49 of its size: were it
-            // a middle k / 2^s (k odd, of 25 bits), k would divide the sum; so it is off by 1 / (bin_us * 2^s) at least.
-            // The product is off by less than 2^-51. So both round to the same float32.
-            let largest = sums.iter().fold(0, |largest, sum| largest.max(sum.unsigned_abs()));
-            if largest < 1 << 24 && self.bin_us < 1 << 24 {
-                for sum in sums {
-                    *sum = ((f64::from(*sum) * inverse) as f32).to_bits() as i32;
-                }
-            } else {
-                for sum in sums {
-                    *sum = ((f64::from(*sum) / bin_us) as f32).to_bits() as i32;
-                }
-            }
-        }
-    }
 }
 
 impl Kind for Voxel {
@@ -742,7 +724,8 @@ impl Kind for Voxel {
     /// The shares of the knot at the bin's start, then those of the one at its end.
     fn sum(self, content: &Content<'_, Self>, sums: &mut [u32]) -> bool {
         let (starts, ends) = bytemuck::cast_slice_mut::<_, i32>(sums).split_at_mut(self.pixels);
-        let mut fits = begin(starts, &Content::EMPTY, content) & begin(ends, content, &Content::EMPTY);
+        let mut fits = self.begin(starts, &Content::EMPTY, content).fits
+            & self.begin(ends, content, &Content::EMPTY).fits;
         for entry in content.entries() {
             let [start, end] = self.shares(entry);
             let (sum, lost) = starts[entry.0 as usize].overflowing_add(start);
@@ -760,66 +743,76 @@ impl Kind for Voxel {
         // Knot `j` is between the bins `j - 1` and `j`.
         let mut before = Content::EMPTY;
         let mut after = if knots.len() > 0 { bin(0) } else { Content::EMPTY };
-        let mut fits = begin(knot, &before, &after);
+        let mut begun = self.begin(knot, &before, &after);
         for j in 1.. {
             let Some(next) = knots.next() else { break };
             let following = if knots.len() > 0 { bin(j) } else { Content::EMPTY };
-            let mut next_fits = begin(next, &after, &following);
+            let mut next_begun = self.begin(next, &after, &following);
             for list in after.lists {
                 for &entry in list {
                     let [start, end] = self.shares(entry);
                     let pixel = entry.0 as usize;
                     let (sum, lost) = knot[pixel].overflowing_add(start);
-                    (knot[pixel], fits) = (sum, fits & !lost);
+                    (knot[pixel], begun.fits) = (sum, begun.fits & !lost);
                     let (sum, lost) = next[pixel].overflowing_add(end);
-                    (next[pixel], next_fits) = (sum, next_fits & !lost);
+                    (next[pixel], next_begun.fits) = (sum, next_begun.fits & !lost);
                 }
             }
-            if fits {
-                self.finish(knot)
-            } else {
-                self.knot_in_full(knot, &before, &after)?
-            }
-            (knot, fits, before, after) = (next, next_fits, after, following);
+            self.end(knot, begun, &before, &after)?;
+            (knot, begun, before, after) = (next, next_begun, after, following);
         }
-        if fits {
-            self.finish(knot)
-        } else {
-            self.knot_in_full(knot, &before, &after)?
-        }
-        Ok(())
+        self.end(knot, begun, &before, &after)
     }
 }
 
-/// Fills a knot with what the planes of its two bins have for it. Whether that fits.
-fn begin(knot: &mut [i32], before: &Content<'_, Voxel>, after: &Content<'_, Voxel>) -> bool {
-    // Which of the two shares, and where it is.
-    let sides = [(before, 1), (after, 0)];
-    let sums = sides.map(|(bin, share)| {
-        bin.sums.map(|sums| &bytemuck::cast_slice::<_, i32>(sums)[share * knot.len()..][..knot.len()])
-    });
-    let mut fits = true;
-    match sums {
-        [Some(before), Some(after)] => {
-            // Both signs alike and another one of the sum: it did not fit.
-            let mut lost = 0;
-            for ((knot, b), a) in knot.iter_mut().zip(before).zip(after) {
-                *knot = b.wrapping_add(*a);
-                lost |= (*knot ^ b) & (*knot ^ a);
+/// A knot that has what is kept of its two bins, and lacks what is in their lists.
+struct Begun {
+    /// Whether all of it did fit in 32 bits.
+    fits: bool,
+    is_finished: bool,
+}
+
+impl Voxel {
+    fn begin(self, knot: &mut [i32], before: &Content<'_, Self>, after: &Content<'_, Self>) -> Begun {
+        // Which of the two shares, and where it is.
+        let sides = [(before, 1), (after, 0)];
+        let sums = sides.map(|(bin, share)| {
+            bin.sums.map(|sums| &bytemuck::cast_slice::<_, i32>(sums)[share * knot.len()..][..knot.len()])
+        });
+        match sums {
+            // Then their lists are empty.
+            [Some(before), Some(after)] => {
+                return Begun { fits: self.knots.join(knot, before, after), is_finished: true };
             }
-            return lost >= 0;
+            [Some(sums), None] | [None, Some(sums)] => knot.copy_from_slice(sums),
+            [None, None] => knot.fill(0),
         }
-        [Some(sums), None] | [None, Some(sums)] => knot.copy_from_slice(sums),
-        [None, None] => knot.fill(0),
-    }
-    for (bin, share) in sides {
-        for (knot, cell) in knot.iter_mut().zip(bin.planes.unwrap_or(&[])) {
-            let sum = i64::from(*knot).wrapping_add(cell[share]);
-            *knot = sum as i32;
-            fits &= i64::from(*knot) == sum;
+        let mut fits = true;
+        for (bin, share) in sides {
+            for (knot, cell) in knot.iter_mut().zip(bin.planes.unwrap_or(&[])) {
+                let sum = i64::from(*knot).wrapping_add(cell[share]);
+                *knot = sum as i32;
+                fits &= i64::from(*knot) == sum;
+            }
         }
+        Begun { fits, is_finished: false }
     }
-    fits
+
+    fn end(
+        self,
+        knot: &mut [i32],
+        begun: Begun,
+        before: &Content<'_, Self>,
+        after: &Content<'_, Self>,
+    ) -> Result<()> {
+        if !begun.fits {
+            return self.knot_in_full(knot, before, after);
+        }
+        if !begun.is_finished {
+            self.knots.finish(knot);
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
