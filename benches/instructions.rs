@@ -4,7 +4,7 @@
 //! runs inside [`measured`] is counted. Nothing here depends on the clock, on chance or on the environment.
 
 use frames2py::accumulator::Accumulator;
-use frames2py::codec::{Decoder, EventBuffer, Evt2Decoder, Evt3Decoder};
+use frames2py::codec::{self, Decoder, EventBuffer, Evt2Decoder, Evt3Decoder};
 use frames2py::engine::{Engine, Options};
 use frames2py::event::Events;
 use frames2py::geometry::SensorSize;
@@ -143,6 +143,31 @@ fn decode(mut decoder: impl Decoder, bytes: &[u8]) {
     });
 }
 
+/// A file of our own encoder's: its second half is counted.
+fn read(format: &str, compression: Option<&str>) {
+    let records = records(2, 0);
+    let mut file = Vec::new();
+    let mut encoder = codec::encoder(format, (346, 260), compression).expect("a format that is written");
+    encoder.start(&mut file);
+    encoder.encode(records.as_chunks().0, &mut file).expect("events that it holds");
+    for codec::Patch { at, bytes } in encoder.finish(&mut file).expect("a whole file") {
+        file[at as usize..][..bytes.len()].copy_from_slice(&bytes);
+    }
+    let head = codec::head(&file, true, None, Default::default()).expect("a good head").expect("a head");
+    let (mut decoder, mut out, mut events) = (head.decoder, EventBuffer::new(), 0);
+    let (first, rest) = file.split_at(file.len() / 2);
+    let mut feed = |bytes: &[u8]| {
+        for piece in bytes.chunks(16 * 1024) {
+            out.clear();
+            decoder.feed(piece, &mut out).expect("good bytes");
+            events += black_box(out.len());
+        }
+    };
+    feed(&first[head.length..]);
+    measured(&mut || feed(rest));
+    assert_eq!(events, 2 * CALL);
+}
+
 fn workloads() -> Vec<(String, Box<dyn Fn()>)> {
     let mut all: Vec<(String, Box<dyn Fn()>)> = Vec::new();
     for config in KERNELS {
@@ -163,6 +188,11 @@ fn workloads() -> Vec<(String, Box<dyn Fn()>)> {
         "decode/evt3".into(),
         Box::new(|| decode(Evt3Decoder::new(Default::default()), &evt3_words())),
     ));
+    all.push(("decode/dat".into(), Box::new(|| read("dat", None))));
+    for compression in ["none", "lz4"] {
+        let name = format!("decode/aedat4, {compression}");
+        all.push((name, Box::new(move || read("aedat4", Some(compression)))));
+    }
     all
 }
 

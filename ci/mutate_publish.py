@@ -1,10 +1,11 @@
-"""Breaks the publication protocol in one place at a time and asks the loom models to notice.
+"""Breaks what publishes in one place at a time and asks the loom models, or the crate's own tests, to notice.
 
     python ci/mutate_publish.py [WORD ...]      only mutations whose name has one of the words
 
-Each mutation of ``mutations.txt`` is made in a copy of the crate under ``target/mutate``. The models are run
-one by one, the one that is expected to fail first, until one fails. Prints a Markdown table. Fails if a
-mutation is not noticed by any model and is not listed as harmless, or is noticed and listed as harmless.
+Each mutation of ``mutations.txt`` is made in a copy of the crate under ``target/mutate``. The models, or the
+tests of what no model runs, are run one by one, the one that is expected to fail first, until one fails.
+Prints a Markdown table. Fails if a mutation is not noticed and is not listed as harmless, or is noticed and
+listed as harmless.
 """
 
 from __future__ import annotations
@@ -26,6 +27,26 @@ TESTS = ("loom_publish", "loom_wakers")
 
 
 @dataclass(frozen=True)
+class Suite:
+    """Executables that are asked to notice."""
+
+    folder: str
+    arguments: tuple[str, ...]
+    executables: tuple[str, ...]
+    """How their names begin."""
+
+    filter: str
+    flags: str
+
+
+LOOM = Suite(
+    "target", ("--release", *(word for test in TESTS for word in ("--test", test))), TESTS, "", "--cfg loom"
+)
+# As it is built for `cargo test`: with debug assertions.
+UNIT = Suite("target-unit", ("--lib",), ("frames2py",), "kernels::", "")
+
+
+@dataclass(frozen=True)
 class Mutation:
     name: str
     file: str
@@ -36,6 +57,10 @@ class Mutation:
     harmless: str
     old: str
     new: str
+
+    @property
+    def suite(self) -> Suite:
+        return LOOM if self.file.startswith("src/publish/") else UNIT
 
     @classmethod
     def parse(cls, text: str) -> Mutation:
@@ -63,25 +88,30 @@ def run(command: Sequence[str | Path], **more: object) -> subprocess.CompletedPr
     return subprocess.run(command, cwd=COPY, text=True, capture_output=True, check=False, **more)  # type: ignore[call-overload, no-any-return]
 
 
-def build() -> list[Path]:
+def build(suite: Suite) -> list[Path]:
     environment = {
         **os.environ,
-        "RUSTFLAGS": "--cfg loom",
+        "RUSTFLAGS": suite.flags,
         "RUST_BACKTRACE": "0",
-        "CARGO_TARGET_DIR": str(COPY / "target"),
+        "CARGO_TARGET_DIR": str(COPY / suite.folder),
         "CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS": "true",
         "CARGO_PROFILE_RELEASE_DEBUG": "false",
     }
-    tests = [word for test in TESTS for word in ("--test", test)]
-    result = run(["cargo", "test", "--release", "--locked", "--no-run", *tests], env=environment)
-    executables = [re.search(rf"\((.*{test}-[^)]*)\)", result.stderr) for test in TESTS]
+    result = run(["cargo", "test", "--locked", "--no-run", *suite.arguments], env=environment)
+    executables = [re.search(rf"\((.*deps.{name}-[^)]*)\)", result.stderr) for name in suite.executables]
     if result.returncode or None in executables:
         raise SystemExit(f"does not build:\n{result.stderr}")
     return [COPY / found[1] for found in executables if found]
 
 
-def models_of(executable: Path) -> list[str]:
-    return re.findall(r"^(\w+): test$", run([executable, "--list"]).stdout, re.MULTILINE)
+def models_of(executable: Path, words: str) -> list[str]:
+    listed = re.findall(r"^([\w:]+): test$", run([executable, "--list"]).stdout, re.MULTILINE)
+    return [model for model in listed if model.startswith(words)]
+
+
+def built(suite: Suite) -> dict[str, Path]:
+    """The models, or tests, and the executable that each is in."""
+    return {model: executable for executable in build(suite) for model in models_of(executable, suite.filter)}
 
 
 def fails(executables: dict[str, Path], model: str) -> str:
@@ -109,27 +139,25 @@ def main() -> int:
     shutil.copytree(ROOT / "tests/model", COPY / "tests/model", copy_function=shutil.copyfile)
     for test in TESTS:
         shutil.copyfile(ROOT / f"tests/{test}.rs", COPY / f"tests/{test}.rs")
-    models = {model: executable for executable in build() for model in models_of(executable)}
-    for model in models:
-        if said := fails(models, model):
-            raise SystemExit(f"{model} fails without any mutation: {said}")
-
-    mutations = read_mutations()
+    mutations = [m for m in read_mutations() if not words or any(word in m.name for word in words)]
     mutated = [m.apply((ROOT / m.file).read_text(encoding="utf-8")) for m in mutations]
+    for suite in dict.fromkeys(mutation.suite for mutation in mutations):
+        models = built(suite)
+        for model in models:
+            if said := fails(models, model):
+                raise SystemExit(f"{model} fails without any mutation: {said}")
+
     wrong = 0
     print("| mutation | noticed by | as |", "| --- | --- | --- |", sep="\n", flush=True)
     for mutation, changed_source in zip(mutations, mutated, strict=True):
-        if words and not any(word in mutation.name for word in words):
-            continue
         begin = time.monotonic()
         source = (ROOT / mutation.file).read_text(encoding="utf-8")
         (COPY / mutation.file).write_text(changed_source, encoding="utf-8")
         try:
-            built = dict(zip(dict.fromkeys(models.values()), build(), strict=True))
-            executables = {model: built[executable] for model, executable in models.items()}
+            models = built(mutation.suite)
             first = [mutation.model] if mutation.model else []
             for model in first + [model for model in models if model not in first]:
-                if said := fails(executables, model):
+                if said := fails(models, model):
                     break
             else:
                 model, said = "", mutation.harmless or "**nothing**"

@@ -13,5 +13,7 @@ say "cargo test"
 cargo test
 say "cargo test, without what only some machines have"
 FRAMES2PY_ISA=scalar cargo test --lib kernels
-say "cargo doc"
+say "cargo doc, core"
 RUSTDOCFLAGS="--deny warnings" cargo doc --no-deps --document-private-items
+say "cargo doc, bindings"
+RUSTDOCFLAGS="--deny warnings" cargo doc --no-deps --document-private-items --features python,pyo3/abi3-py311

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import programs
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -36,6 +37,12 @@ GIL_WANTED = os.environ.get("PYTHON_GIL") == "1" or getattr(sys, "_xoptions", {}
 def gil_came_back() -> bool:
     """Whether a free-threaded interpreter runs with the GIL although nobody asked for it."""
     return FREE_THREADED_BUILD and not GIL_WANTED and sys._is_gil_enabled()  # type: ignore[attr-defined]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # A program that hangs is to end before the test is, which otherwise could not say where it was.
+    seconds = config.getoption("timeout") or os.environ.get("PYTEST_TIMEOUT") or config.getini("timeout")
+    programs.limit = 0.75 * float(seconds) or programs.limit
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

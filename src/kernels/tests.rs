@@ -405,6 +405,59 @@ fn more_events_than_a_list_is_for_are_published_whole() {
     }
 }
 
+/// Event `j` of call `i`: in every other call most are at one pixel.
+fn one_of_a_call(i: u64, j: u64) -> Event {
+    let pixel = if i % 2 == 1 && j % 5 > 1 { 7 } else { (j * 37 + i * 11) % 2560 };
+    (i * 30 + j * 7 % 60, (pixel % 64) as u16, (pixel / 64) as u16, 1)
+}
+
+#[test]
+fn lists_that_fill_up_lose_nothing() {
+    // Nobody looks before the last publication, so all that came is put together then.
+    let sensor = SensorSize::new(64, 40).unwrap();
+    let place = |event: &Event| usize::from(event.2) * 64 + usize::from(event.1);
+    for publications in 1..50 {
+        let calls: Vec<Vec<Event>> =
+            (0..publications).map(|i| (0..100).map(|j| one_of_a_call(i, j)).collect()).collect();
+        let last = |config: Config| {
+            let options = Options { interval: Duration::ZERO, ..Options::default() };
+            let engine: Engine<()> = Engine::new(sensor, config.build(sensor).unwrap(), options).unwrap();
+            for call in &calls {
+                let bytes = packed(call);
+                let _ =
+                    engine.session("a test", Mutex::lock).unwrap().ingest(Events::packed(&bytes)).unwrap();
+            }
+            let visit = engine.publisher().pool().read().unwrap();
+            assert_eq!(visit.sequence(), publications);
+            visit.content().frame.memory().unwrap().bytes().to_vec()
+        };
+        let mut surface = vec![0; 2560];
+        for event in calls.iter().flatten() {
+            surface[place(event)] = event.0.max(surface[place(event)]);
+        }
+        assert_eq!(bytemuck::pod_collect_to_vec::<u8, u64>(&last(Config::TimeSurface)), surface);
+
+        let mut decayed = vec![0f64; 2560];
+        for call in &calls {
+            decayed.iter_mut().for_each(|value| *value *= 0.75);
+            call.iter().for_each(|event| decayed[place(event)] += 1.0);
+        }
+        let now = calls.iter().flatten().map(|event| event.0).max().unwrap();
+        let mut faded = vec![0f64; 2560];
+        for event in calls.iter().flatten() {
+            faded[place(event)] += (-((now - event.0) as f64) / 500.0).exp();
+        }
+        for (config, expected) in
+            [(Config::ExpDecay { decay: 0.75 }, decayed), (Config::TimestampDecay { tau_us: 500.0 }, faded)]
+        {
+            let frame = bytemuck::pod_collect_to_vec::<u8, f32>(&last(config));
+            for (pixel, (&got, want)) in frame.iter().zip(expected).enumerate() {
+                assert!(ulps(got, want as f32) <= 1, "{config:?}, pixel {pixel}: {got} {want}");
+            }
+        }
+    }
+}
+
 fn ulps(a: f32, b: f32) -> u32 {
     a.to_bits().abs_diff(b.to_bits())
 }

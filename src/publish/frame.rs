@@ -36,11 +36,7 @@ pub type Count = std::sync::Arc<AtomicUsize>;
 pub struct Frame(Inner);
 
 enum Inner {
-    Made {
-        memory: Memory,
-        /// Somebody was shown the memory who might write to it, whatever he was told.
-        exposed: AtomicBool,
-    },
+    Made(Memory),
     Later(Arc<Later>),
 }
 
@@ -58,7 +54,7 @@ struct Later {
 
 impl From<Memory> for Frame {
     fn from(memory: Memory) -> Self {
-        Self(Inner::Made { memory, exposed: AtomicBool::new(false) })
+        Self(Inner::Made(memory))
     }
 }
 
@@ -66,7 +62,7 @@ impl Frame {
     /// Whether `memory` has nothing to do.
     pub fn is_made(&self) -> bool {
         match &self.0 {
-            Inner::Made { .. } => true,
+            Inner::Made(_) => true,
             Inner::Later(later) => later.made.get().is_some(),
         }
     }
@@ -75,9 +71,9 @@ impl Frame {
     /// cannot be guarded; it may then be tried again.
     pub fn memory(&self) -> error::Result<&Memory> {
         match &self.0 {
-            Inner::Made { memory, .. } => Ok(memory),
+            Inner::Made(memory) => Ok(memory),
             Inner::Later(later) => {
-                // Relaxed: as in `expose`.
+                // Relaxed: letting go of the publication releases this, and the writer acquires it with the slot.
                 later.wanted.store(true, Ordering::Relaxed);
                 later.memory(|recipe, memory| {
                     recipe.make(memory.bytes_mut())?;
@@ -90,7 +86,7 @@ impl Frame {
     /// Makes a frame that was to be made later, by who has it for itself: `make` writes it over whatever it is given.
     pub fn make_now(&mut self, make: impl FnOnce(&mut [u8]) -> error::Result<()>) -> error::Result<()> {
         match &mut self.0 {
-            Inner::Made { memory, .. } => make(memory.bytes_mut()),
+            Inner::Made(memory) => make(memory.bytes_mut()),
             Inner::Later(later) => later.memory(|_, memory| make(memory.bytes_mut())).map(drop),
         }
     }
@@ -98,36 +94,25 @@ impl Frame {
     /// Whether somebody asked for it, if it was to be made later.
     pub fn was_wanted(&self) -> Option<bool> {
         match &self.0 {
-            Inner::Made { .. } => None,
+            Inner::Made(_) => None,
             Inner::Later(later) => Some(later.wanted.load(Ordering::Relaxed)),
-        }
-    }
-
-    /// Says that the memory is shown to code that might write to it: from then on nothing is known of its content when it
-    /// comes back. To be called before, by who holds the publication.
-    pub fn expose(&self) {
-        if let Inner::Made { exposed, .. } = &self.0 {
-            // Relaxed: letting go of the publication releases this, and the writer acquires it with the slot.
-            exposed.store(true, Ordering::Relaxed);
         }
     }
 
     /// Maps it so that every write to it faults, if it is made. One to be made later was told so at the start.
     pub fn guard(&mut self) -> error::Result<()> {
         match &mut self.0 {
-            Inner::Made { memory, .. } => memory.guard(),
+            Inner::Made(memory) => memory.guard(),
             Inner::Later(later) => {
                 Arc::get_mut(later).and_then(|later| later.made.get_mut()).map_or(Ok(()), Memory::guard)
             }
         }
     }
 
-    /// The memory for use again, with what is known of its content, of a frame that is not to be made later.
+    /// The memory for use again of a frame that is not to be made later. It is to be written whole.
     pub fn recycled(self) -> Option<error::Result<Self>> {
         match self.0 {
-            Inner::Made { memory, exposed } => {
-                Some(memory.recycled(exposed.into_inner()).map(|memory| memory.into()))
-            }
+            Inner::Made(memory) => Some(memory.recycled().map(Self::from)),
             Inner::Later(_) => None,
         }
     }
@@ -135,7 +120,7 @@ impl Frame {
     /// The memory of a frame that is not to be made later.
     pub fn into_made(self) -> Option<Memory> {
         match self.0 {
-            Inner::Made { memory, .. } => Some(memory),
+            Inner::Made(memory) => Some(memory),
             Inner::Later(_) => None,
         }
     }
@@ -143,7 +128,7 @@ impl Frame {
     /// The recipe of a frame that is to be made later, for who has it for itself.
     pub fn recipe_mut(&mut self) -> Option<&mut dyn Recipe> {
         match &mut self.0 {
-            Inner::Made { .. } => None,
+            Inner::Made(_) => None,
             Inner::Later(later) => {
                 let later = Arc::get_mut(later).expect("no publication refers to a frame that is filled in");
                 Some(&mut *later.recipe)
@@ -242,7 +227,7 @@ impl Later {
     ) -> error::Result<&Memory> {
         self.made.get_or_make(|spare| {
             let mut memory = match spare {
-                Some(memory) => memory.recycled(true)?,
+                Some(memory) => memory.recycled()?,
                 None => {
                     let memory = Memory::zeroed("a frame", self.bytes)?;
                     self.count.fetch_add(1, Ordering::Relaxed);

@@ -101,16 +101,14 @@ impl Memory {
         Ok(())
     }
 
-    /// The same memory for use again, guarded no more. Where it was in foreign hands nothing is known of its content: some
+    /// The same memory for use again, guarded no more. Nothing is known of its content, as readers may have had it: some
     /// libraries write to what they were told is read-only.
-    pub fn recycled(mut self, was_exposed: bool) -> Result<Self> {
+    pub fn recycled(mut self) -> Result<Self> {
         if self.guarded {
             self.protect(region::Protection::READ_WRITE)?;
             self.guarded = false;
         }
-        if was_exposed {
-            self.is_clear = false;
-        }
+        self.is_clear = false;
         Ok(self)
     }
 
@@ -160,7 +158,7 @@ mod tests {
         memory.guard().unwrap();
         memory.guard().unwrap();
         assert_eq!((memory.bytes().as_ptr(), memory.bytes()), (address, &[3; 5000][..]));
-        let mut memory = memory.recycled(true).unwrap();
+        let mut memory = memory.recycled().unwrap();
         memory.clear();
         assert_eq!((memory.bytes().as_ptr(), memory.bytes()), (address, &[0; 5000][..]));
     }

@@ -63,7 +63,7 @@ fn memory_that_was_out_of_sight_is_cleared() {
     let address = memory.bytes().as_ptr().cast_mut();
     // SAFETY: the memory is mapped for writing, and no reference to it exists.
     unsafe { address.write(9) };
-    let mut memory = memory.recycled(true).unwrap();
+    let mut memory = memory.recycled().unwrap();
     memory.clear();
     assert_eq!(memory.bytes(), [0; 64]);
 }

@@ -130,7 +130,6 @@ impl FrameType {
         py: Python<'py>,
         lease: Lease<Publication, SnapshotView>,
     ) -> PyResult<Bound<'py, PyUntypedArray>> {
-        lease.frame.expose();
         let data = lease.frame.memory()?.bytes().as_ptr().cast_mut().cast();
         let owner = Bound::new(py, FrameOwner { _lease: lease })?.into_any();
         // SAFETY: the lease in `owner` keeps the memory, which holds one frame of this spec, is page-aligned and is

@@ -465,7 +465,7 @@ impl Engine {
     ///
     /// Returns
     /// -------
-    /// AsyncIterator[Snapshot]
+    /// AsyncIterator of Snapshot
     ///     Each has a greater `meta.sequence` than the one before. Its steps raise as
     ///     `wait_for_newer_async()` does.
     fn snapshots<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {

@@ -16,17 +16,17 @@ use std::sync::atomic::{AtomicUsize as Count, Ordering as StdOrdering};
 
 #[cfg(loom)]
 pub use loom::{
-    sync::{Arc, atomic::AtomicBool, atomic::AtomicPtr, atomic::Ordering},
+    sync::{Arc, atomic::AtomicPtr, atomic::Ordering},
     thread,
 };
 #[cfg(shuttle)]
 pub use shuttle::{
-    sync::{Arc, atomic::AtomicBool, atomic::AtomicPtr, atomic::Ordering},
+    sync::{Arc, atomic::AtomicPtr, atomic::Ordering},
     thread,
 };
 #[cfg(not(any(loom, shuttle)))]
 pub use std::{
-    sync::{Arc, atomic::AtomicBool, atomic::AtomicPtr, atomic::Ordering},
+    sync::{Arc, atomic::AtomicPtr, atomic::Ordering},
     thread,
 };
 

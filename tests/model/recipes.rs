@@ -1,6 +1,6 @@
 //! Frames that are made by their first reader.
 
-use super::{Arc, AtomicBool, Count, GONE, Ordering, StdMutex, StdOrdering, Word};
+use super::{Arc, Count, GONE, StdMutex, StdOrdering, Word};
 use frames2py::error::Result;
 use frames2py::publish::{Frame, Lazy, Lease, Pool, Recipe as FrameRecipe, Shelf, Writer};
 use std::any::Any;
@@ -10,10 +10,6 @@ use std::convert::Infallible;
 pub struct Recipe {
     number: Word,
     frame: Lazy<Word>,
-    /// Somebody was shown the frame.
-    exposed: AtomicBool,
-    /// The same, without a need to be seen in time.
-    was_exposed: Count,
 }
 
 pub type Publications = Pool<Recipe, ()>;
@@ -33,16 +29,7 @@ impl Recipes {
     /// Publishes how frame `sequence` is made, in what the slot was left with.
     pub fn publish(&self, writer: &mut Writer<Recipe, ()>, sequence: u64) {
         let (claim, left) = writer.claim().unwrap();
-        let mut recipe = left.unwrap_or_else(|| Recipe {
-            number: Word::new(),
-            frame: Lazy::default(),
-            exposed: AtomicBool::new(false),
-            was_exposed: Count::new(0),
-        });
-        let exposed = recipe.exposed.load(Ordering::Relaxed);
-        assert_eq!(exposed, recipe.was_exposed.load(StdOrdering::Relaxed) > 0, "not told of foreign hands");
-        recipe.exposed.store(false, Ordering::Relaxed);
-        recipe.was_exposed.store(0, StdOrdering::Relaxed);
+        let mut recipe = left.unwrap_or_else(|| Recipe { number: Word::new(), frame: Lazy::default() });
         recipe.frame.unmake();
         recipe.number.set(sequence);
         let published = writer.publish(claim, recipe);
@@ -62,8 +49,6 @@ impl Recipes {
         });
         let Ok(frame) = frame;
         assert_eq!(frame.get(), visit.sequence(), "another frame, or half of one");
-        recipe.exposed.store(true, Ordering::Relaxed);
-        recipe.was_exposed.fetch_add(1, StdOrdering::Relaxed);
         visit.sequence()
     }
 

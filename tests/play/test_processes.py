@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import sys
 import textwrap
 import time
 from pathlib import Path
 
+import programs
 import pytest
 
-TIMEOUT = 60
 EVENTS = [(1000 * i, i % 4, i // 4 % 3, 1) for i in range(100)]
 
-SLOW = """
+PRELUDE = """
+import gc, os, signal, sys, threading, time
+import numpy as np
+from frames2py import Engine
+path = sys.argv[1]
+inside = threading.Event()
 class Slow:
     name = "slow"
     def output_spec(self, size): return (1,), np.dtype("i8")
@@ -36,34 +39,12 @@ def write(write_any):
     return write_any
 
 
-def start(program: str, *arguments: object, options: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
-    prelude = (
-        "import gc, os, signal, sys, threading, time\nimport numpy as np\nfrom frames2py import Engine\n"
-        "path = sys.argv[1]\ninside = threading.Event()\n"
-    )
-    return subprocess.Popen(
-        [sys.executable, *options, "-c", prelude + SLOW + textwrap.dedent(program), *map(str, arguments)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-
-
-def finish(process: subprocess.Popen[bytes], status: int = 0) -> tuple[list[str], str]:
-    try:
-        out, err = process.communicate(timeout=TIMEOUT)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        out, err = process.communicate()
-        pytest.fail(f"hangs; wrote {out!r} and {err.decode()}")
-    assert process.returncode == status, f"exit status {process.returncode}\n{err.decode()}"
-    return out.decode().split(), err.decode()
+def start(program: str, *arguments: object) -> programs.Program:
+    return programs.Program(PRELUDE + textwrap.dedent(program), *arguments)
 
 
 def run(program: str, *arguments: object, status: int = 0) -> list[str]:
-    out, err = finish(start(program, *arguments), status)
-    assert err == "", err
-    return out
+    return programs.run(PRELUDE + textwrap.dedent(program), *arguments, status=status)
 
 
 @pytest.mark.parametrize("kernel", ["'event_count'", "Slow()"])
@@ -143,8 +124,9 @@ def test_an_error_that_comes_at_exit_does_no_harm(write_broken):
     engine.play(path)
     print("done")
     """
-    out, err = finish(start(program, write_broken()))
-    assert out == ["done"]
+    with start(program, write_broken()) as running:
+        out, err = running.finish()
+    assert out.split() == [b"done"]
     assert err == "" or "65535" in err  # it may be found before exit, and is told then
 
 
@@ -169,56 +151,50 @@ def test_exit_while_a_pipe_has_nothing(write_raw, tmp_path: Path):
         assert run(program.replace("KERNEL", kernel), write_raw(EVENTS), pipe) == ["False"]
 
 
+def interrupt_when_waiting(program: str, *arguments: object) -> list[str]:
+    with start(program, *arguments) as running:
+        assert running.line() == b"waiting"
+        time.sleep(0.3)  # so that it is in the wait; earlier would be an interrupt all the same
+        running.interrupt()
+        out, err = running.finish()
+    assert err == "", err
+    return out.decode().split()
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGINT cannot be sent to one process on Windows")
 @pytest.mark.parametrize("wait", ["playback.join()", "playback.join(1e9)", "playback.join(float('inf'))"])
 @pytest.mark.parametrize("kernel", ["'event_count'", "Slow()"])
 def test_ctrl_c_ends_a_join_and_not_the_playback(write, wait, kernel):
-    process = start(
-        f"""
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        engine = Engine((4, 3), {kernel}, snapshot_interval_ms=0)
-        playback = engine.play(path, loop=True)
-        print("waiting", flush=True)
-        try:
-            {wait}
-        except KeyboardInterrupt:
-            print("interrupted", playback.finished)
-        before = engine.wait_for_newer(None).meta.sequence
-        print(engine.wait_for_newer(before).meta.sequence > before)
-        playback.stop()
-        print(playback.join())
-        """,
-        write(EVENTS),
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline().strip() == b"waiting"
-    time.sleep(0.3)  # so that it is in the wait; earlier would be an interrupt all the same
-    process.send_signal(signal.SIGINT)
-    out, err = finish(process)
-    assert err == "" and out == ["interrupted", "False", "True", "True"]
+    program = f"""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    engine = Engine((4, 3), {kernel}, snapshot_interval_ms=0)
+    playback = engine.play(path, loop=True)
+    print("waiting", flush=True)
+    try:
+        {wait}
+    except KeyboardInterrupt:
+        print("interrupted", playback.finished)
+    before = engine.wait_for_newer(None).meta.sequence
+    print(engine.wait_for_newer(before).meta.sequence > before)
+    playback.stop()
+    print(playback.join())
+    """
+    assert interrupt_when_waiting(program, write(EVENTS)) == ["interrupted", "False", "True", "True"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGINT cannot be sent to one process on Windows")
 def test_ctrl_c_ends_the_block(write):
-    process = start(
-        """
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        engine = Engine((4, 3))
-        try:
-            with engine.play(path, loop=True) as playback:
-                print("waiting", flush=True)
-                playback.join()
-        except KeyboardInterrupt:
-            print("interrupted", playback.finished)
-        """,
-        write(EVENTS),
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline().strip() == b"waiting"
-    time.sleep(0.3)
-    process.send_signal(signal.SIGINT)
-    out, err = finish(process)
-    assert err == "" and out == ["interrupted", "True"]
+    program = """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    engine = Engine((4, 3))
+    try:
+        with engine.play(path, loop=True) as playback:
+            print("waiting", flush=True)
+            playback.join()
+    except KeyboardInterrupt:
+        print("interrupted", playback.finished)
+    """
+    assert interrupt_when_waiting(program, write(EVENTS)) == ["interrupted", "True"]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -31,11 +31,7 @@ BINNED = pytest.mark.parametrize(
     ids=lambda kernel: kernel.name,
 )
 # Kernels whose publications have a frame each. For the others see `test_same_frame.py`.
-ONE_FRAME_EACH = pytest.mark.parametrize(
-    "kernel",
-    [kernel for kernel in KERNELS if not isinstance(kernel, (StackedHistogram, VoxelGrid))],
-    ids=lambda kernel: kernel.name,
-)
+EACH_ITS_OWN = [kernel for kernel in KERNELS if not isinstance(kernel, (StackedHistogram, VoxelGrid))]
 # Kernels that publish how a frame is made.
 LATER = pytest.mark.parametrize(
     "kernel",
@@ -59,7 +55,35 @@ def some(rng: np.random.Generator, count: int, t: int) -> Any:
     return events
 
 
-@ONE_FRAME_EACH
+class Sparse:
+    """Writes only those elements of a frame that had events since the last one."""
+
+    name = "sparse"
+
+    def output_spec(self, sensor_size: tuple[int, int]) -> Any:
+        return sensor_size[::-1], np.dtype("u2")
+
+    def init_state(self, sensor_size: tuple[int, int]) -> list[Any]:
+        return []
+
+    def begin_call(self, state: list[Any]) -> None:
+        pass
+
+    def accumulate(self, events: Any, state: list[Any], watermark: int) -> None:
+        state.append(events.copy())
+
+    def read(self, state: list[Any], out: Any, watermark: int | None) -> None:
+        for events in state:
+            out[events["y"], events["x"]] = events["t"] % 1000 + 1
+
+    def close_window(self, state: list[Any]) -> None:
+        state.clear()
+
+    def reset(self, state: list[Any]) -> None:
+        state.clear()
+
+
+@pytest.mark.parametrize("kernel", [*EACH_ITS_OWN, Sparse()], ids=lambda kernel: kernel.name)
 def test_a_write_to_a_frame_shows_in_no_other(kernel: Any) -> None:
     # Some publications are spoiled, some held, most are not looked at; calls are small and large.
     rng = np.random.default_rng(3)

@@ -4,47 +4,30 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
-import subprocess
 import sys
 import sysconfig
 import textwrap
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import programs
 import pytest
+from programs import Program
 
 STRESS = int(os.environ.get("FRAMES2PY_STRESS", "1"))
-TIMEOUT = 100 * STRESS
 TESTS = str(Path(__file__).resolve().parent.parent)
+PRELUDE = f"import sys; sys.path.insert(0, {TESTS!r})\n"
 
 
-def start(program: str, *options: str) -> subprocess.Popen[bytes]:
-    prelude = f"import sys; sys.path.insert(0, {TESTS!r})\n"
-    return subprocess.Popen(
-        [sys.executable, *options, "-c", prelude + textwrap.dedent(program)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-
-
-def finish(process: subprocess.Popen[bytes]) -> bytes:
-    try:
-        out, err = process.communicate(timeout=TIMEOUT)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        out, err = process.communicate()
-        pytest.fail(f"hangs; wrote {out!r} and {err.decode()}")
-    assert process.returncode == 0, f"exit status {process.returncode}\n{err.decode()}"
-    assert err == b"", err.decode()
-    return out
+def start(program: str) -> Program:
+    return Program(PRELUDE + textwrap.dedent(program))
 
 
 def run(program: str, *options: str) -> list[str]:
-    return finish(start(program, *options)).decode().split()
+    return programs.run(PRELUDE + textwrap.dedent(program), options=options)
 
 
 CTRL_C = """
@@ -77,13 +60,13 @@ def fill(program: str, values: dict[str, str]) -> str:
 
 
 def interrupt_when_waiting(program: str) -> list[str]:
-    process = start(program)
-    assert process.stdout is not None
-    first = process.stdout.readline()
-    assert first.strip() == b"waiting", first
-    time.sleep(0.4)  # so that it is in the wait; earlier would be an interrupt all the same
-    process.send_signal(signal.SIGINT)
-    return finish(process).decode().split()
+    with start(program) as running:
+        assert running.line() == b"waiting"
+        time.sleep(0.4)  # so that it is in the wait; earlier would be an interrupt all the same
+        running.interrupt()
+        out, err = running.finish()
+    assert err == "", err
+    return out.decode().split()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGINT cannot be sent to one process on Windows")
@@ -125,7 +108,7 @@ def test_ctrl_c_while_another_thread_produces() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGINT cannot be sent to one process on Windows")
 def test_a_handler_that_does_not_raise_lets_the_wait_go_on() -> None:
-    process = start(
+    output = interrupt_when_waiting(
         """
         import signal, threading
         from frames2py import Engine
@@ -139,11 +122,7 @@ def test_a_handler_that_does_not_raise_lets_the_wait_go_on() -> None:
         print(engine.wait_for_newer(None).meta.sequence)
         """
     )
-    assert process.stdout is not None
-    assert process.stdout.readline().strip() == b"waiting"
-    time.sleep(0.4)
-    process.send_signal(signal.SIGINT)
-    assert finish(process).decode().split() == ["handled", "1"]
+    assert output == ["handled", "1"]
 
 
 def test_daemon_threads_may_wait_at_interpreter_exit() -> None:
@@ -356,8 +335,11 @@ def test_engines_in_processes_of_their_own_give_the_same_frames() -> None:
         engine.ingest(events((k * 11 + i, i % 3, i % 2, i % 2) for i in range(20)))
     sys.stdout.buffer.write(pickle.dumps(engine.snapshot()))
     """
-    processes = [start(program) for _ in range(3)]
-    snapshots: list[Any] = [pickle.loads(finish(process)) for process in processes]
+    with ExitStack() as stack:
+        processes = [stack.enter_context(start(program)) for _ in range(3)]
+        results = [process.finish() for process in processes]
+    assert [err for _, err in results] == [""] * 3
+    snapshots: list[Any] = [pickle.loads(out) for out, _ in results]
     import oracle
 
     from frames2py import SnapshotMeta
