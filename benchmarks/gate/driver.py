@@ -6,6 +6,7 @@ SETTINGS is what ``gate.run`` makes, as JSON."""
 
 from __future__ import annotations
 
+import dataclasses
 import fnmatch
 import itertools
 import json
@@ -14,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from tqdm import tqdm
 
 from ..setup import ROOT
 from . import goals, memory, report, streams
-from .cells import KERNELS, RECORDED, RECORDINGS, Cell, everything, quick, select, short
+from .cells import KERNELS, RECORDED, RECORDINGS, UNIFORM, Cell, everything, quick, select, short
 from .processes import Worker, check, judged, workers
 from .results import Measured, Results
 
@@ -64,7 +65,8 @@ class Gate:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         cells = self.prepare_cells()
-        groups = [list(group) for _, group in itertools.groupby(cells, lambda c: (c.label, c.sensor))]
+        grouped = itertools.groupby(cells, lambda cell: (cell.label, cell.sensor))
+        groups = [kinds_together(group) for _, group in grouped]
         versions = {}
         with workers(
             (self.ours, "worker", str(self.folder)), (self.rival, "worker", str(self.folder))
@@ -281,6 +283,14 @@ class Gate:
             found.append(int(done.stdout) if done.returncode == 0 else None)
         self.results.memory[f"memory/{level}/{label}"] = (found[0], found[1])
         self.bar.update()
+
+
+def kinds_together(cells: Iterable[Cell]) -> list[Cell]:
+    """Cells that differ only in the kind of their events, which are compared, one right after the other."""
+    alike: dict[Cell, list[Cell]] = {}
+    for cell in cells:
+        alike.setdefault(dataclasses.replace(cell, kind=UNIFORM), []).append(cell)
+    return [cell for together in alike.values() for cell in together]
 
 
 def play_id(label: str, sensor: tuple[int, int], how: str) -> str:
