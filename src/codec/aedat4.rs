@@ -30,12 +30,13 @@ const RATIO: usize = 256;
 /// The types of packets that are counted by name, and what is counted besides.
 const TYPES: [&str; 7] = ["EVTS", "TRIG", "FRME", "IMUS", "EVTS of other streams", "other types", "FTAB"];
 /// Bytes of packets that are decoded together: a few thousand events, a hundred times what it costs to hand them over.
-const CHUNK: usize = 64 << 10;
+const CHUNK: usize = 32 << 10;
 /// So many packets are enough, however small.
 const CHUNK_PACKETS: usize = 512;
 /// Bytes of packets that wait: they are decoded by threads that help, while those before them are given out and more is read.
 const HOLD: usize = 512 << 10;
-const HOLD_PACKETS: usize = 4096;
+/// So many chunks are enough, however small.
+const HOLD_CHUNKS: usize = 8;
 /// A thread helps where so many chunks wait for it: what they take is ten times what starting a thread does.
 const EACH: usize = 3;
 /// A packet that grows more than this is decoded when its turn comes, so that what is decoded ahead is at most 8 times
@@ -153,7 +154,6 @@ struct Held {
     /// What was gathered before, some of it decoded ahead by other threads, and how much that is.
     line: Line<Chunk>,
     bytes: usize,
-    packets: usize,
     /// What is being given out.
     turn: Option<Turn>,
     /// Memory to be used again.
@@ -172,7 +172,6 @@ impl Held {
             gathered: Chunk { compression, ..Chunk::default() },
             line: Line::default(),
             bytes: 0,
-            packets: 0,
             turn: None,
             spare: Vec::new(),
             fault: None,
@@ -184,7 +183,7 @@ impl Held {
 
     /// Whether no more is to be held.
     fn enough(&self) -> bool {
-        self.bytes >= HOLD || self.packets >= HOLD_PACKETS || self.fault.is_some()
+        self.bytes >= HOLD || self.line.len() >= HOLD_CHUNKS || self.fault.is_some()
     }
 
     /// Takes note of a packet whose bytes were gathered. Two are decoded in less time than one after the other.
@@ -201,7 +200,6 @@ impl Held {
     fn put(&mut self) {
         let (chunk, rows) = self.split();
         self.bytes += chunk.bytes.len();
-        self.packets += chunk.packets.len();
         self.line.put(chunk, rows);
     }
 
@@ -227,7 +225,6 @@ impl Held {
         }
         let (chunk, rows) = self.line.take()?;
         self.bytes -= chunk.bytes.len();
-        self.packets -= chunk.packets.len();
         // What panicked does so again when its turn comes, where it is seen.
         Some(Turn::new(chunk, rows.unwrap_or_default()))
     }

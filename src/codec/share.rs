@@ -111,6 +111,11 @@ impl<W: Work> Line<W> {
         self.held.is_empty()
     }
 
+    /// How much work is in it.
+    pub fn len(&self) -> usize {
+        self.held.len()
+    }
+
     /// Puts work at the end. `found` is to be had back, with what was found.
     pub fn put(&mut self, work: W, found: W::Found) {
         self.be_of_this_process();
