@@ -183,7 +183,9 @@ impl Held {
 
     /// Whether no more is to be held.
     fn enough(&self) -> bool {
-        self.bytes >= HOLD || self.line.len() >= HOLD_CHUNKS || self.fault.is_some()
+        // What nobody helps with is decoded while it is in the nearest cache.
+        let chunks = if self.helpers > 0 { HOLD_CHUNKS } else { 1 };
+        self.bytes >= HOLD || self.line.len() >= chunks || self.fault.is_some()
     }
 
     /// Takes note of a packet whose bytes were gathered. Two are decoded in less time than one after the other.
@@ -1343,30 +1345,33 @@ mod tests {
         file
     }
 
-    /// What comes of it when everything is held before it is released, shared among so many threads.
+    /// What comes of it when it is held, in chunks of so many bytes that are shared among so many threads, and released as often
+    /// as it is enough, so many events at a time.
     fn released(
         file: &[u8],
         options: Options,
         threads: usize,
-        most: usize,
+        [chunk, most]: [usize; 2],
     ) -> (Vec<Event>, Report, Result<(), String>) {
         let (mut decoder, _, start) = read_head(file, true, options).unwrap().unwrap();
-        (decoder.held.helpers, decoder.held.each, decoder.held.chunk) = (threads - 1, 1, 1);
-        for piece in file[start..].chunks(700) {
-            decoder.hold(piece);
-        }
+        (decoder.held.helpers, decoder.held.each, decoder.held.chunk) = (threads - 1, 1, chunk);
         let mut events = Vec::new();
-        let mut out = EventBuffer::new();
-        let end = loop {
-            out.clear();
-            let more = decoder.release(&mut out, most, true);
-            events.extend(out.records().iter().map(Event::from_record));
-            match more {
-                Ok(true) => {}
-                Ok(false) => break decoder.finish(&mut out),
-                Err(error) => break Err(error),
+        let mut release = |decoder: &mut Aedat4Decoder, all: bool| {
+            let mut out = EventBuffer::new();
+            loop {
+                out.clear();
+                let more = decoder.release(&mut out, most, all);
+                events.extend(out.records().iter().map(Event::from_record));
+                if !matches!(more, Ok(true)) {
+                    break more.map(drop);
+                }
             }
         };
+        let mut pieces = file[start..].chunks(700);
+        let end = pieces
+            .try_for_each(|piece| if decoder.hold(piece) { release(&mut decoder, false) } else { Ok(()) });
+        let end = end.and_then(|()| release(&mut decoder, true));
+        let end = end.and_then(|()| decoder.finish(&mut EventBuffer::new()));
         (events, decoder.report(), end.map_err(|error| error.to_string()))
     }
 
@@ -1376,11 +1381,11 @@ mod tests {
         #[test]
         fn threads_find_what_one_packet_after_the_other_has(
             events in events(), sizes in prop::collection::vec(0_usize..300, 2..60), strict in any::<bool>(),
-            unknown in any::<bool>(), threads in 2_usize..4,
+            unknown in any::<bool>(), threads in 1_usize..4,
             compression in prop::sample::select(Compression::ALL.to_vec()),
             back in prop::collection::vec((any::<prop::sample::Index>(), 0_u64..3_000), 0..3),
             changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
-            cut in 0_usize..100, most in 1_usize..400,
+            cut in 0_usize..100, chunk in 1_usize..4000, most in 1_usize..400,
         ) {
             let mut events = events;
             for (at, by) in back {
@@ -1409,9 +1414,56 @@ mod tests {
             }
             let end = end.and_then(|()| one.finish(&mut out)).map_err(|error| error.to_string());
             let expected: Vec<_> = out.records().iter().map(Event::from_record).collect();
-            let (found, report, ended) = released(&file, options, threads, most);
+            let (found, report, ended) = released(&file, options, threads, [chunk, most]);
             prop_assert_eq!((found, report, ended), (expected, one.report(), end));
         }
+    }
+
+    #[test]
+    fn others_help_unless_it_is_to_stay_on_one_thread() {
+        let events: Vec<_> = (0..20_000).map(|i| Event { t: i, x: 1, y: 2, p: 0 }).collect();
+        let file = packets(&events, &[1000; 20], false, Compression::Lz4);
+        for alone in [true, false] {
+            let (mut decoder, _, start) = read_head(&file, true, Options::default()).unwrap().unwrap();
+            (decoder.held.helpers, decoder.held.each, decoder.held.chunk) = (1, 1, 1);
+            if alone {
+                decoder.stay_on_one_thread();
+            }
+            let copy = decoder.clone();
+            for mut decoder in [copy, decoder] {
+                decoder.hold(&file[start..]);
+                assert_eq!(decoder.held.line.len(), 20);
+                if alone {
+                    assert_eq!(decoder.held.line.begun(), 0);
+                } else {
+                    while decoder.held.line.begun() < 20 {
+                        std::thread::yield_now();
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_copy_goes_on_where_it_was_copied() {
+        let events: Vec<_> = (0..2_000).map(|i| Event { t: i, x: 1, y: 2, p: 0 }).collect();
+        let file = packets(&events, &[7; 290], false, Compression::Lz4);
+        let (mut decoder, _, start) = read_head(&file, true, Options::default()).unwrap().unwrap();
+        decoder.held.chunk = 500;
+        decoder.hold(&file[start..]);
+        let mut out = EventBuffer::new();
+        let times = |out: &EventBuffer| {
+            out.records().iter().map(|record| Event::from_record(record).t).collect::<Vec<_>>()
+        };
+        for most in [1, 3, 50, 11, 100, 1, 400] {
+            let before = out.len() as u64;
+            let (mut copy, mut copied) = (decoder.clone(), EventBuffer::new());
+            while copy.release(&mut copied, 5, true).unwrap() {}
+            assert_eq!(times(&copied), (before..2_000).collect::<Vec<_>>());
+            decoder.release(&mut out, most, true).unwrap();
+        }
+        while decoder.release(&mut out, usize::MAX, true).unwrap() {}
+        assert_eq!(times(&out), (0..2_000).collect::<Vec<_>>());
     }
 
     #[test]
@@ -1424,7 +1476,7 @@ mod tests {
         let ahead: Vec<_> =
             turn.rows.packets.iter().map(|found| found.as_ref().map(|(place, _)| place.len())).collect();
         assert_eq!(ahead, [None, Some(10), None, None]);
-        assert_eq!(released(&file, Options::default(), 2, 1000).0, same);
+        assert_eq!(released(&file, Options::default(), 2, [1, 1000]).0, same);
     }
 
     #[test]

@@ -116,6 +116,12 @@ impl<W: Work> Line<W> {
         self.held.len()
     }
 
+    /// How much of it was begun.
+    #[cfg(test)]
+    pub fn begun(&self) -> usize {
+        self.shared.lock().begun
+    }
+
     /// Puts work at the end. `found` is to be had back, with what was found.
     pub fn put(&mut self, work: W, found: W::Found) {
         self.be_of_this_process();
@@ -136,7 +142,7 @@ impl<W: Work> Line<W> {
         drop(state);
         let shared = Arc::clone(&self.shared);
         // Without a thread, the work is done by whoever takes it.
-        if std::thread::Builder::new().spawn(move || shared.help()).is_err() {
+        if std::thread::Builder::new().name("frames2py help".into()).spawn(move || shared.help()).is_err() {
             self.shared.lock().helpers -= 1;
         }
     }
@@ -293,6 +299,121 @@ mod tests {
                 assert_eq!(Arc::strong_count(&held), 1);
             }
         }
+    }
+
+    /// Finds its number, and how often its scratch was used before.
+    struct Count {
+        number: usize,
+        _held: Arc<()>,
+    }
+
+    impl Work for Count {
+        type Found = (usize, usize);
+        type Scratch = usize;
+
+        fn work(&self, found: &mut (usize, usize), scratch: &mut usize) {
+            assert_ne!(self.number, 13, "meant to panic");
+            *found = (self.number, *scratch);
+            *scratch += 1;
+        }
+    }
+
+    fn numbers(line: &mut Line<Count>, count: usize) -> Vec<Option<usize>> {
+        let taken = std::iter::from_fn(|| line.take()).take(count);
+        taken.map(|(work, found)| (work.number, found).1.map(|found| found.0)).collect()
+    }
+
+    fn expected(range: std::ops::Range<usize>) -> Vec<Option<usize>> {
+        range.map(|number| Some(number).filter(|&number| number != 13)).collect()
+    }
+
+    #[test]
+    fn a_line_gives_in_order_what_was_put_in() {
+        for helpers in 0..4 {
+            let held = Arc::new(());
+            let mut line = Line::default();
+            for number in 0..40 {
+                line.put(Count { number, _held: Arc::clone(&held) }, (0, 0));
+                if helpers > 0 {
+                    line.help(helpers, 2);
+                }
+                if number % 4 == 3 {
+                    assert_eq!(numbers(&mut line, 2), expected(number / 4 * 2..number / 4 * 2 + 2));
+                }
+            }
+            assert_eq!(line.len(), 20);
+            let mut copy = line.clone();
+            assert_eq!(numbers(&mut line, 99), expected(20..40));
+            assert_eq!(numbers(&mut copy, 99), expected(20..40));
+            assert!(line.is_empty() && line.take().is_none());
+            // Whoever helped has let go of it.
+            drop((line, copy));
+            assert_eq!(Arc::strong_count(&held), 1);
+        }
+    }
+
+    #[test]
+    fn a_scratch_is_used_again() {
+        let mut line = Line::default();
+        let used: Vec<_> = (20..30)
+            .map(|number| {
+                line.put(Count { number, _held: Arc::default() }, (0, 0));
+                line.take().unwrap().1.unwrap().1
+            })
+            .collect();
+        assert_eq!(used, (0..10).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn threads_help_where_enough_waits_and_end() {
+        let mut line = Line::default();
+        for number in 0..3 {
+            line.help(5, 3);
+            assert_eq!(line.shared.lock().helpers, 0);
+            line.put(Count { number, _held: Arc::default() }, (0, 0));
+        }
+        line.help(0, 3);
+        assert_eq!(line.shared.lock().helpers, 0);
+        line.help(5, 3);
+        while line.begun() < 3 || line.shared.lock().helpers > 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(numbers(&mut line, 99), expected(0..3));
+    }
+
+    #[test]
+    fn a_line_that_is_dropped_has_its_work_let_go() {
+        let held = Arc::new(());
+        let mut line = Line::default();
+        for number in 0..1000 {
+            line.put(Count { number, _held: Arc::clone(&held) }, (0, 0));
+        }
+        line.help(1, 1);
+        let shared = Arc::clone(&line.shared);
+        drop(line);
+        while shared.lock().helpers > 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(Arc::strong_count(&held), 1);
+    }
+
+    #[test]
+    fn a_line_of_another_process_is_made_anew() {
+        let mut line = Line::default();
+        for number in 0..8 {
+            line.put(Count { number, _held: Arc::default() }, (0, 0));
+        }
+        assert_eq!(numbers(&mut line, 3), expected(0..3));
+        // As a fork leaves it: somebody who is not there has begun with some of it and holds the lock.
+        let shared = Arc::clone(&line.shared);
+        let mut state = shared.lock();
+        state.places[0] = Place::Begun;
+        state.begun = 1;
+        line.process = 0;
+        assert_eq!(numbers(&mut line, 2), expected(3..5));
+        assert_eq!(numbers(&mut line.clone(), 99), expected(5..8));
+        line.process = 0;
+        drop(line);
     }
 
     #[test]
