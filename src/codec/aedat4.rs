@@ -37,7 +37,7 @@ const CHUNK_PACKETS: usize = 512;
 const HOLD: usize = 512 << 10;
 /// So many chunks are enough, however small.
 const HOLD_CHUNKS: usize = 8;
-/// A thread helps where so many chunks wait for it: what they take is ten times what starting a thread does.
+/// A thread helps where so many chunks wait for it: what they take is more than what starting a thread does.
 const EACH: usize = 3;
 /// A packet that grows more than this is decoded when its turn comes, so that what is decoded ahead is at most 8 times
 /// [`HOLD`], 4 MiB. So is one of more bytes than all that is to wait.
