@@ -56,10 +56,44 @@ fn distance(t: u64, reference: u64) -> f64 {
     t.wrapping_sub(reference) as i64 as f64
 }
 
+/// How far a block's times may be from its first, in time constants, for a series of six terms to do.
+const NEAR: f64 = 1.0 / 128.0;
+
+/// Fills in the weights by what they are relative to the first one, if the times are that near to it, and says so: the
+/// first term left out is below `NEAR^6 / 6!`, which is 3e-16.
+#[inline(always)]
+fn fill_near(
+    weights: &mut [f64; BLOCK],
+    times: &[u64],
+    reference: u64,
+    per_us: f64,
+    multiply_add: impl Fn(f64, f64, f64) -> f64 + Copy,
+) -> bool {
+    let Some(&first) = times.first() else { return true };
+    let weight_of_first = exp(distance(first, reference) * per_us, multiply_add);
+    // No less than the largest distance, and less than twice that: bits are faster to collect than a maximum.
+    let mut bits = 0;
+    for (weight, &t) in weights.iter_mut().zip(times) {
+        let step = t.wrapping_sub(first) as i64;
+        bits |= step ^ (step >> 63);
+        // Of a distance that is too long this is nonsense, which `bits` tells.
+        let x = f64::from(step as i32) * per_us;
+        let mut sum = TERMS[5];
+        for &term in TERMS[..5].iter().rev() {
+            sum = multiply_add(sum, x, term);
+        }
+        *weight = weight_of_first * sum;
+    }
+    bits <= i64::from(i32::MAX) && (bits + 1) as f64 * per_us <= NEAR
+}
+
 /// For functions that may use the fused instruction: with others it is a slow call.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn fill_fused(weights: &mut [f64; BLOCK], times: &[u64], reference: u64, per_us: f64) {
+    if fill_near(weights, times, reference, per_us, f64::mul_add) {
+        return;
+    }
     for (weight, &t) in weights.iter_mut().zip(times) {
         *weight = exp(distance(t, reference) * per_us, f64::mul_add);
     }
@@ -97,6 +131,7 @@ impl Weights {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: likewise, with AVX2.
             Isa::Avx2 => unsafe { fill_avx2(weights, times, reference, per_us) },
+            Isa::Scalar if fill_near(weights, times, reference, per_us, |a, b, c| a * b + c) => {}
             Isa::Scalar => {
                 let (mut last_t, mut last) = (reference, 1.0);
                 for (weight, &t) in weights.iter_mut().zip(times) {
@@ -119,7 +154,9 @@ mod tests {
         let reference = 1 << 62;
         for isa in Isa::available() {
             for per_us in [1e-300, 1e-9, 1.0 / 30_000.0, 0.1, 1.0, 7.3] {
-                for spread in [0, 1, 3, 1000, 1 << 40] {
+                // Near the first of them, and around how far that reaches.
+                let edge = ((NEAR / per_us / 99.0).min(1e9) as u64).max(1);
+                for spread in [0, 1, 3, 1000, 1 << 40, edge / 2, edge, edge + 1] {
                     let times: Vec<u64> = (0..100).map(|i| reference - 50 * spread + i * spread).collect();
                     let mut weights = [f64::NAN; BLOCK];
                     Weights::new(isa).fill(&mut weights, &times, reference, per_us);

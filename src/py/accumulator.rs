@@ -1,7 +1,7 @@
 //! `frames2py.Accumulator`.
 
 use super::array::FrameType;
-use super::custom::PythonKernel;
+use super::custom::SharedKernel;
 use super::engine::DETACH_FROM;
 use super::input::Layouts;
 use super::kernel;
@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyDict, PyTuple};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock};
 
 /// Turns events into one frame, synchronously: no threads, no publication.
 ///
@@ -48,7 +48,7 @@ struct Inner {
     watermark: AtomicU64,
     out_of_bounds: AtomicU64,
     frame_type: FrameType,
-    python: Option<Arc<PythonKernel>>,
+    python: Option<SharedKernel>,
     layouts: Layouts,
 }
 

@@ -16,6 +16,7 @@ use pyo3::types::{PyBytes, PyDict};
 use super::engine::SIGNAL_CHECK;
 use super::index;
 use super::input::Layouts;
+use super::owned::Owned;
 use crate::codec::{
     self, Columns, Encoder, Error, Event, Family, HeadReader, Index, More, Options, Record, Recording,
     SharedReport, SharedTriggers, TextOptions, TimeUnit,
@@ -303,8 +304,12 @@ impl FileReader {
 
     /// The index, made if there is none.
     fn need_index(&self, py: Python<'_>, beside: bool) -> PyResult<Arc<Index>> {
-        if let Some(index) = &*self.index.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner) {
-            return Ok(Arc::clone(index));
+        let known = self.index.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(index) = known {
+            if beside {
+                py.detach(|| self.kept_index().map_or_else(|| self.keep_index(&index), |_| None));
+            }
+            return Ok(index);
         }
         if !self.regular {
             return Err(PyValueError::new_err("a pipe cannot be sought in; its events come once"));
@@ -312,11 +317,14 @@ impl FileReader {
         let kept = if beside { py.detach(|| self.kept_index()) } else { None };
         let index = match kept {
             Some(index) => Arc::new(index),
-            None => Arc::new(self.with_file_again(py, |recording, file, on| recording.index(file, on))?),
+            None => {
+                let made = self.with_file_again(py, |recording, file, on| recording.index(file, on))?;
+                if beside {
+                    py.detach(|| self.keep_index(&made));
+                }
+                Arc::new(made)
+            }
         };
-        if beside {
-            py.detach(|| self.keep_index(&index));
-        }
         *self.index.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&index));
         Ok(index)
     }
@@ -527,7 +535,8 @@ fn os_error(error: io::Error, path: &Path) -> PyErr {
 /// The exception for what is wrong with a recording.
 pub fn to_python(error: Error) -> PyErr {
     match error {
-        Error::Io(error) => error.into(),
+        // What Python raised comes out as it went in.
+        Error::Io(error) => error.downcast::<Owned<PyErr>>().map_or_else(PyErr::from, Owned::into_inner),
         Error::OutOfMemory { .. } => PyMemoryError::new_err(error.to_string()),
         Error::Header(_) | Error::Malformed(_) | Error::Unencodable { .. } => {
             PyValueError::new_err(error.to_string())

@@ -4,6 +4,7 @@
 
 use super::array::{FrameType, copy_bytes};
 use super::call::{call, call_method};
+use super::owned::Owned;
 use crate::error::{Error, Result};
 use crate::event::{Columns, Events, Found};
 use crate::geometry::SensorSize;
@@ -24,7 +25,7 @@ pub struct PythonKernel {
 
 impl PythonKernel {
     /// Asks the kernel for its frames and for a state.
-    pub fn new(kernel: &Bound<'_, PyAny>, sensor: SensorSize) -> PyResult<(Arc<Self>, FrameType, Driver)> {
+    pub fn new(kernel: &Bound<'_, PyAny>, sensor: SensorSize) -> PyResult<(SharedKernel, FrameType, Driver)> {
         let py = kernel.py();
         let size = PyTuple::new(py, [sensor.width(), sensor.height()])?;
         let resolve = py.import(intern!(py, "frames2py.kernels._resolve"))?;
@@ -32,8 +33,8 @@ impl PythonKernel {
             call_method(&resolve, intern!(py, "output_spec"), (kernel, &size))?.extract()?;
         let frame_type = FrameType::other(shape, dtype)?;
         let state = call_method(kernel, intern!(py, "init_state"), (size,))?.unbind();
-        let python = Arc::new(Self { kernel: kernel.clone().unbind(), state });
-        let (spec, dtype) = (frame_type.spec.clone(), frame_type.descr(py).clone().unbind());
+        let python = Arc::new(Owned::new(Self { kernel: kernel.clone().unbind(), state }));
+        let (spec, dtype) = (frame_type.spec.clone(), Owned::new(frame_type.descr(py).clone().unbind()));
         let driver = Driver { python: Arc::clone(&python), spec, dtype, sensor };
         Ok((python, frame_type, driver))
     }
@@ -60,17 +61,20 @@ impl PythonKernel {
     }
 }
 
+/// These objects, for all who use them. Their last user may be a thread that is not attached.
+pub type SharedKernel = Arc<Owned<PythonKernel>>;
+
 /// Drives a Python kernel.
 pub struct Driver {
-    python: Arc<PythonKernel>,
+    python: SharedKernel,
     spec: Spec,
-    dtype: Py<PyArrayDescr>,
+    dtype: Owned<Py<PyArrayDescr>>,
     sensor: SensorSize,
 }
 
 impl Driver {
     fn call_with_state(&self, method: fn(Python<'_>) -> &Bound<'_, PyString>) -> Result<()> {
-        let PythonKernel { kernel, state } = &*self.python;
+        let PythonKernel { kernel, state } = &**self.python;
         Ok(Python::attach(|py| call_method(kernel.bind(py), method(py), (state,)).map(drop))?)
     }
 }
@@ -126,7 +130,7 @@ impl WholeCalls for Driver {
                 // NumPy's own selection keeps dtype, extra fields and subclass.
                 array = array.get_item(PyArray1::from_vec(py, inside))?;
             }
-            let PythonKernel { kernel, state } = &*self.python;
+            let PythonKernel { kernel, state } = &**self.python;
             call_method(kernel.bind(py), intern!(py, "accumulate"), (array, state, watermark))?;
             Ok(())
         })?;

@@ -3,9 +3,10 @@
 use super::aio;
 use super::array::FrameType;
 use super::call::{call, call_method};
-use super::custom::PythonKernel;
+use super::custom::SharedKernel;
 use super::input::{self, Layouts, integer, real};
 use super::kernel::{self, Driven};
+use super::owned::drop_left;
 use super::play::{self, Playback};
 use super::view::{SnapshotView, object_of};
 use crate::engine::{Engine as Core, Options};
@@ -68,7 +69,7 @@ pub struct Inner {
     /// Shared with the thread of a playback.
     pub(super) core: Arc<Core<SnapshotView>>,
     frame_type: FrameType,
-    pub(super) python: Option<Arc<PythonKernel>>,
+    pub(super) python: Option<SharedKernel>,
     layouts: Layouts,
     types: Types,
     has_large_frames: bool,
@@ -128,6 +129,7 @@ impl Inner {
         if pool.has_unreaped() {
             pool.reap_rest(drop);
         }
+        drop_left(py);
         let Some(visit) = pool.read().filter(|visit| visit.sequence() > sequence.unwrap_or(0)) else {
             return Ok(None);
         };
@@ -209,6 +211,7 @@ impl Engine {
             Argument::Default => intern!(py, "event_count").clone().into_any(),
             Argument::Given(kernel) => kernel,
         };
+        drop_left(py);
         let Driven { kernel, frame_type, python } = Driven::new(&kernel, sensor)?;
         let types = py.import("frames2py._types")?;
         let class = |name: &str| -> PyResult<Py<PyAny>> { Ok(types.getattr(name)?.unbind()) };

@@ -4,6 +4,7 @@
 //! attached waits for that thread. It may be attached at any time, not only while a piece is handed over, so exit waits
 //! for it at a [`Gate`].
 
+use super::owned::Owned;
 use crate::codec::{self, More, Record, reserve};
 use crate::play::Source;
 use numpy::{PyArray1, PyArrayMethods};
@@ -75,7 +76,9 @@ impl Fed {
     fn ask<T>(&self, ask: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<T>) -> Option<Result<T, codec::Error>> {
         let file = self.file.as_ref()?;
         // What Python raised comes out of the `io::Error` as it went in.
-        self.gate.pass(|py| ask(file.bind(py)).map_err(|error| codec::Error::Io(io::Error::other(error))))
+        self.gate.pass(|py| {
+            ask(file.bind(py)).map_err(|error| codec::Error::Io(io::Error::other(Owned::new(error))))
+        })
     }
 }
 

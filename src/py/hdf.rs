@@ -2,6 +2,7 @@
 //! codec ECF.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::{PyMemoryError, PyTypeError, PyValueError};
@@ -358,13 +359,17 @@ pub fn read_blosc<'py>(
     if chunk == 0 {
         return Ok(None);
     }
+    let chunks = Arc::new(Chunks { columns, chunk, rows, t_offset });
+    // The last one goes here, attached. References that go while detached wait for their turn behind a lock, which a
+    // forked child may find locked for ever.
+    let held = Arc::clone(&chunks);
     let parts = py.detach(move || {
-        let bytes: usize = columns.iter().map(|(kind, _)| kind.size() * rows).sum();
-        let chunks = Chunks { columns, chunk, rows, t_offset };
+        let bytes: usize = chunks.columns.iter().map(|(kind, _)| kind.size() * rows).sum();
         let count = rows.div_ceil(chunks.together() * chunk);
         let threads = (bytes / SHARE).min(processors()).min(4);
         shared(count, threads, move |number, scratch: &mut Scratch| chunks.part(number, scratch))
     });
+    drop(held);
     let mut found = Vec::new();
     for part in parts {
         let Some((events, Steps { previous: last, mut count, mut first }, fault)) = part.flatten() else {

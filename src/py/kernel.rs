@@ -1,7 +1,7 @@
 //! The seven kernels as Python sees them: a configuration, and its state for whoever drives a kernel by hand.
 
 use super::array::FrameType;
-use super::custom::PythonKernel;
+use super::custom::{PythonKernel, SharedKernel};
 use super::input::{EventArray, Layouts, integer, sensor_size};
 use crate::accumulator::Accumulator;
 use crate::error::Error;
@@ -13,7 +13,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::PyTuple;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 /// One of the seven kernels with its parameters.
 #[pyclass(frozen, module = "frames2py._core")]
@@ -212,7 +212,7 @@ pub struct Driven {
     /// Its frames.
     pub frame_type: FrameType,
     /// The Python objects of a kernel that is not native.
-    pub python: Option<Arc<PythonKernel>>,
+    pub python: Option<SharedKernel>,
 }
 
 impl Driven {
@@ -240,7 +240,7 @@ pub fn with_events<R>(array: &EventArray<'_>, work: impl FnOnce(crate::event::Ev
 pub fn accumulator(
     sensor: &Bound<'_, PyAny>,
     kernel: &Bound<'_, PyAny>,
-) -> PyResult<(Accumulator, FrameType, Option<Arc<PythonKernel>>)> {
+) -> PyResult<(Accumulator, FrameType, Option<SharedKernel>)> {
     let sensor = sensor_size(sensor)?;
     let Driven { kernel, frame_type, python } = Driven::new(kernel, sensor)?;
     Ok((Accumulator::new(sensor, kernel), frame_type, python))

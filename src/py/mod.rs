@@ -17,10 +17,12 @@ mod image;
 mod index;
 mod input;
 mod kernel;
+mod owned;
 mod play;
 mod view;
 
 use crate::error::Error;
+use owned::Owned;
 use pyo3::exceptions::{PyImportError, PyMemoryError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
@@ -40,8 +42,8 @@ impl From<Error> for PyErr {
             | Error::Panicked(_)
             | Error::Poisoned => PyRuntimeError::new_err(error.to_string()),
             // What a Python kernel raised comes out as it went in.
-            Error::Foreign(error) => match error.downcast::<PyErr>() {
-                Ok(error) => *error,
+            Error::Foreign(error) => match error.downcast::<Owned<PyErr>>() {
+                Ok(error) => error.into_inner(),
                 Err(error) => PyRuntimeError::new_err(error.to_string()),
             },
         }
@@ -50,7 +52,7 @@ impl From<Error> for PyErr {
 
 impl From<PyErr> for Error {
     fn from(error: PyErr) -> Self {
-        Self::Foreign(Box::new(error))
+        Self::Foreign(Box::new(Owned::new(error)))
     }
 }
 
@@ -84,7 +86,9 @@ mod _core {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        // Looked up once, and now: a child forked while another thread does so would wait for that thread for ever.
         crate::event::Isa::chosen().map_err(PyImportError::new_err)?;
+        crate::codec::share::processors();
         // As Python spells it: 2.0.0-dev.0 is 2.0.0.dev0.
         module.add("__version__", env!("CARGO_PKG_VERSION").replace("-dev.", ".dev"))?;
         module.add("debug_build", cfg!(debug_assertions))

@@ -12,6 +12,7 @@ use super::codec::{self as files, FileReader};
 use super::engine::{self, Engine, Inner, SIGNAL_CHECK, flag, is_main_thread};
 use super::fed::{self, Fed, Gate};
 use super::input::{integer, real};
+use super::owned::{Owned, drop_left};
 use super::view::SnapshotView;
 use crate::codec;
 use crate::error::Error;
@@ -106,6 +107,7 @@ impl Playback {
         if !wait(py, deadline, |until| self.inner.wait_finished(until))? {
             return Ok(false);
         }
+        drop_left(py);
         let failure = self.failure.get_or_init_py_attached(py, || {
             let failure = self.inner.take_failure()?;
             Some(to_python(failure).into_value(py).into_any())
@@ -259,6 +261,7 @@ pub fn play(
     let reader = reader(this, reader_or_path)?;
     let ingest = ingest_for(py, this)?;
     end_at_exit(py)?;
+    drop_left(py);
     let used = reader.call_method0(intern!(py, "_lend"))?;
     let gate = Arc::new(Gate::default());
     let started = used.extract().and_then(|(file, size): (Bound<'_, PyAny>, Option<usize>)| {
@@ -389,11 +392,12 @@ fn ingest_for(py: Python<'_>, engine: &Inner) -> PyResult<Ingest<SnapshotView>> 
     if engine.python.is_none() {
         return Ok(Box::new(play::ingest));
     }
-    let dtype = py.import(intern!(py, "frames2py._events"))?.getattr(intern!(py, "EVENT_DTYPE"))?.unbind();
+    let dtype = py.import(intern!(py, "frames2py._events"))?.getattr(intern!(py, "EVENT_DTYPE"))?;
+    let dtype = Owned::new(dtype.unbind());
     Ok(Box::new(move |core, piece| {
         let ingested = Python::try_attach(|py| -> Result<Option<u64>, Error> {
             let bytes = PyArray1::from_slice(py, piece.as_flattened());
-            let array = bytes.call_method1(intern!(py, "view"), (&dtype,))?.unbind();
+            let array = bytes.call_method1(intern!(py, "view"), (&*dtype,))?.unbind();
             let events = Events::packed(piece.as_flattened()).with_origin(&array);
             let mut session = core.session("play", |m| m.lock_py_attached(py))?;
             let retired = session.ingest(events)?;
@@ -443,4 +447,5 @@ fn end_playbacks(py: Python<'_>) {
             playback.wait_idle(Some(deadline)) && (playback.is_finished() || gate.wait_empty(deadline))
         })
     });
+    drop_left(py);
 }

@@ -1,6 +1,7 @@
 //! The Python object of a publication: made by its first reader, the same for all of them.
 #![allow(unsafe_code)]
 
+use super::owned::Owned;
 use crate::publish::{View, Visit};
 use pyo3::prelude::*;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -10,12 +11,12 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 pub struct SnapshotView(AtomicPtr<Py<PyAny>>);
 
 impl View for SnapshotView {
-    type Taken = Box<Py<PyAny>>;
+    type Taken = Owned<Box<Py<PyAny>>>;
 
-    fn take(&self) -> Option<Box<Py<PyAny>>> {
+    fn take(&self) -> Option<Self::Taken> {
         let object = self.0.swap(std::ptr::null_mut(), Ordering::AcqRel);
         // SAFETY: what is not null is from `Box::into_raw`, and whoever swaps it out is the only one to own it.
-        (!object.is_null()).then(|| unsafe { Box::from_raw(object) })
+        (!object.is_null()).then(|| Owned::new(unsafe { Box::from_raw(object) }))
     }
 }
 

@@ -292,9 +292,27 @@ def beside(path):
     return path.with_name(f".{path.name}.frames2py-index")
 
 
+def test_an_index_in_memory_is_kept_beside_the_file_when_that_is_asked_for(path):
+    with frames2py.open(path) as reader:
+        expected = reader.build_index()
+        assert not beside(path).exists()
+        assert reader.build_index(beside=True) == expected
+    kept = beside(path).read_bytes()
+    with frames2py.open(path) as reader:
+        assert reader.build_index(beside=True) == expected
+    assert beside(path).read_bytes() == kept
+    with frames2py.open(path) as reader:
+        reader.build_index()
+        beside(path).write_bytes(b"")
+        assert reader.build_index(beside=True) == expected
+    assert beside(path).read_bytes() == kept
+
+
 def test_an_index_beside_the_file_is_used_while_it_is_of_that_file_read_that_way(path):
     with frames2py.open(path) as reader:
         expected = reader.build_index(beside=True)
+    # Clocks of file systems tick slowly: written again within a tick, it would have the same time.
+    os.utime(beside(path), ns=(10**18, 10**18))
     kept, before = beside(path).read_bytes(), beside(path).stat().st_mtime_ns
     with frames2py.open(path) as reader:
         assert reader.build_index(beside=True) == expected

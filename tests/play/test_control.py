@@ -320,6 +320,49 @@ def test_it_ends_with_the_last_reference_and_lets_go_of_its_file(write):
     assert not is_open()
 
 
+class Counting:
+    """A kernel in Python whose life can be watched."""
+
+    name = "counting"
+
+    def output_spec(self, size):
+        return (1,), np.dtype("i8")
+
+    def init_state(self, size):
+        return [0]
+
+    def begin_call(self, state):
+        pass
+
+    def accumulate(self, events, state, watermark):
+        state[0] += len(events)
+
+    def read(self, state, out, watermark):
+        out[0] = state[0]
+
+    def close_window(self, state):
+        pass
+
+    def reset(self, state):
+        state[0] = 0
+
+
+def test_what_the_last_steps_of_a_playback_leave_goes_with_the_next_call(write):
+    kernel = Counting()
+    kept = weakref.ref(kernel)
+    engine = Engine((4, 3), kernel, snapshot_interval_ms=0)
+    playback = engine.play(write(EVENTS), loop=True)
+    assert engine.wait_for_newer(None, timeout=60) is not None
+    del engine, playback, kernel
+
+    def is_gone() -> bool:
+        gc.collect()
+        Engine((1, 1))
+        return kept() is None
+
+    until(is_gone)
+
+
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs to see threads")
 def test_no_thread_is_left_behind(write, write_broken):
     many = write((i, i % 4, i % 3, 1) for i in range(30_000))

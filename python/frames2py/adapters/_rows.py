@@ -105,7 +105,12 @@ class RowSource(BatchSource):
             self._table.close()
 
     def build_index(self, beside: bool) -> None:
-        self._need_index(beside)
+        index = self._need_index(beside)
+        if beside and isinstance(index, _core.RowIndex):
+            # One that was in memory before has yet to be kept.
+            path, of = self._table.path, self._table.of.encode("utf-8", "surrogateescape")
+            if _core.RowIndex.kept(path, of) is None:
+                index.keep(path, of)
 
     def totals(self) -> tuple[int, int | None, int | None] | None:
         index = self._index
@@ -188,8 +193,6 @@ class RowSource(BatchSource):
         finally:
             cursor.close()
         index.finish()
-        if beside:
-            index.keep(table.path, of)
         return index
 
 
