@@ -6,13 +6,13 @@
 
 use std::mem::take;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use super::share::{Line, Work, processors};
 use super::simd::{self, Backend, Elements};
 use super::{
     Decoder, Encoder, Error, Event, EventBuffer, Family, Head, MAX_HEAD, Options, Patch, Record, Report,
-    Saved, Trigger, flatbuffer, lz4, prefix, share::processors, unencodable, xml,
+    Saved, Trigger, flatbuffer, lz4, prefix, unencodable, xml,
 };
 
 /// How a file begins. The size of the header follows, then the header.
@@ -29,16 +29,21 @@ const RATIO: usize = 256;
 
 /// The types of packets that are counted by name, and what is counted besides.
 const TYPES: [&str; 7] = ["EVTS", "TRIG", "FRME", "IMUS", "EVTS of other streams", "other types", "FTAB"];
-/// Bytes of packets that are put off until they are decoded together: some 120,000 events, two thirds of a millisecond for two
-/// threads, of which starting a thread takes a twentieth.
-const HOLD: usize = 1 << 20;
+/// Bytes of packets that are decoded together: a few thousand events, a hundred times what it costs to hand them over.
+const CHUNK: usize = 32 << 10;
 /// So many packets are enough, however small.
-const HOLD_PACKETS: usize = 4096;
-/// Less than this is not worth a thread.
-const SHARE: usize = 64 << 10;
+const CHUNK_PACKETS: usize = 512;
+/// Bytes of packets that wait: they are decoded by threads that help, while those before them are given out and more is read.
+const HOLD: usize = 512 << 10;
+/// So many chunks are enough, however small.
+const HOLD_CHUNKS: usize = 8;
+/// A thread helps where so many chunks wait for it: what they take is more than what starting a thread does.
+const EACH: usize = 3;
 /// A packet that grows more than this is decoded when its turn comes, so that what is decoded ahead is at most 8 times
-/// [`HOLD`], 8 MiB.
+/// [`HOLD`], 4 MiB. So is one of more bytes than all that is to wait.
 const SHARED_RATIO: usize = 8;
+/// What was decoded ahead is kept for its memory up to so many events.
+const KEEP: usize = 64 << 10;
 
 const OTHER_EVENTS: usize = 4;
 const OTHER: usize = 5;
@@ -118,10 +123,7 @@ pub struct Aedat4Decoder {
     offset: u64,
     state: State,
     held: Held,
-    /// For each of the threads.
-    scratch: Vec<Scratch>,
-    /// How many threads there may be, and the bytes that are worth one.
-    threads: (usize, usize),
+    scratch: Scratch,
     /// The time of the event before.
     last: i64,
     /// What was met up to the byte that is fed next, and up to the events given out.
@@ -144,138 +146,214 @@ impl Counts {
     }
 }
 
-/// Packets that are still to be decoded.
-#[derive(Clone, Default)]
+/// Packets that are still to be given out.
+#[derive(Clone)]
 struct Held {
-    /// Their bytes, and those of a packet that is not complete.
-    bytes: Vec<u8>,
-    /// The first `len` are waiting but for those before `next`; the others are kept for their memory.
-    packets: Vec<Packed>,
-    len: usize,
-    next: usize,
-    /// Whether those that can be are decoded.
-    decoded: bool,
+    /// What is gathered: whole packets and the bytes of one that is not complete.
+    gathered: Chunk,
+    /// What was gathered before, some of it decoded ahead by other threads, and how much that is.
+    line: Line<Chunk>,
+    bytes: usize,
+    /// What is being given out.
+    turn: Option<Turn>,
+    /// Memory to be used again.
+    spare: Vec<(Chunk, Rows)>,
     /// What is wrong behind the packets.
     fault: Option<String>,
+    /// How many threads may help, the chunks that are worth one, and the bytes of a chunk.
+    helpers: usize,
+    each: usize,
+    chunk: usize,
 }
 
 impl Held {
-    /// The bytes of whole packets.
-    fn whole(&self) -> usize {
-        self.packets[..self.len].last().map_or(0, |packet| packet.place.end)
+    fn new(compression: Compression) -> Self {
+        Held {
+            gathered: Chunk { compression, ..Chunk::default() },
+            line: Line::default(),
+            bytes: 0,
+            turn: None,
+            spare: Vec::new(),
+            fault: None,
+            helpers: processors().min(4) - 1,
+            each: EACH,
+            chunk: CHUNK,
+        }
+    }
+
+    /// Whether no more is to be held.
+    fn enough(&self) -> bool {
+        // What nobody helps with is decoded while it is in the nearest cache.
+        let chunks = if self.helpers > 0 { HOLD_CHUNKS } else { 1 };
+        self.bytes >= HOLD || self.line.len() >= chunks || self.fault.is_some()
+    }
+
+    /// Takes note of a packet whose bytes were gathered. Two are decoded in less time than one after the other.
+    fn complete(&mut self, packet: Packed) {
+        let Chunk { bytes, packets, .. } = &mut self.gathered;
+        packets.push(packet);
+        let even = packets.len().is_multiple_of(2) || bytes.len() >= 4 * self.chunk;
+        if (bytes.len() >= self.chunk && even) || packets.len() >= CHUNK_PACKETS {
+            self.put();
+        }
+    }
+
+    /// Puts the whole packets in line.
+    fn put(&mut self) {
+        let (chunk, rows) = self.split();
+        self.bytes += chunk.bytes.len();
+        self.line.put(chunk, rows);
+    }
+
+    /// Splits off the whole packets. With them comes memory for what will be found.
+    fn split(&mut self) -> (Chunk, Rows) {
+        let whole = self.gathered.packets.last().map_or(0, |packet| packet.place.end);
+        let (mut next, rows) = self.spare.pop().unwrap_or_default();
+        next.compression = self.gathered.compression;
+        next.bytes.extend_from_slice(&self.gathered.bytes[whole..]);
+        self.gathered.bytes.truncate(whole);
+        (std::mem::replace(&mut self.gathered, next), rows)
+    }
+
+    /// What is to be given out next; of what is gathered only if it is to be `all`.
+    fn next_turn(&mut self, all: bool) -> Option<Turn> {
+        if all && !self.gathered.packets.is_empty() {
+            if self.line.is_empty() && self.gathered.packets.len() == 1 {
+                // Straight to where it belongs.
+                let (chunk, rows) = self.split();
+                return Some(Turn::new(Arc::new(chunk), rows));
+            }
+            self.put();
+        }
+        let (chunk, rows) = self.line.take()?;
+        self.bytes -= chunk.bytes.len();
+        // What panicked does so again when its turn comes, where it is seen.
+        Some(Turn::new(chunk, rows.unwrap_or_default()))
+    }
+
+    /// Keeps the memory of what was given out.
+    fn keep(&mut self, turn: Turn) {
+        let Turn { chunk, mut rows, .. } = turn;
+        let Some(mut chunk) = Arc::into_inner(chunk) else { return };
+        if chunk.bytes.capacity() <= 8 * CHUNK && rows.events.capacity() <= KEEP {
+            chunk.bytes.clear();
+            chunk.packets.clear();
+            rows.clear();
+            self.spare.push((chunk, rows));
+        }
+    }
+}
+
+/// Packets that are decoded together.
+#[derive(Clone)]
+struct Chunk {
+    compression: Compression,
+    bytes: Vec<u8>,
+    packets: Vec<Packed>,
+}
+
+impl Default for Chunk {
+    fn default() -> Self {
+        Chunk { compression: Compression::None, bytes: Vec::new(), packets: Vec::new() }
     }
 }
 
 /// A packet that waits.
-#[derive(Default)]
+#[derive(Clone)]
 struct Packed {
     what: Use,
     /// The byte of the file where it starts.
     at: u64,
-    /// Its bytes in [`Held::bytes`].
+    /// Its bytes in those of its chunk.
     place: Range<usize>,
     /// What was met up to its end.
     met: Counts,
-    /// Its events if it was decoded ahead, and what was found in them.
-    events: EventBuffer,
-    found: Option<Found>,
 }
 
-impl Clone for Packed {
-    /// A copy that is decoded when its turn comes.
-    fn clone(&self) -> Self {
-        Packed { place: self.place.clone(), events: EventBuffer::new(), found: None, ..*self }
-    }
-}
-
-impl Packed {
-    /// The bytes to be decompressed, if it can be decoded in little memory, with nothing of the packets before.
-    fn ready<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
-        let bytes = &bytes[self.place.clone()];
-        (self.what == Use::Events && bytes.len() <= HOLD).then_some(bytes)
-    }
-
-    fn take(&mut self, content: Option<&[u8]>) {
-        let elements = content.and_then(|content| elements(content, self.at).ok());
-        self.events.clear();
-        self.found = elements.and_then(|elements| ordinary(elements, &mut self.events));
-    }
-}
-
-/// Decodes a packet or two, those of them that are [ready](Packed::ready).
-fn decode_ahead(packets: &mut [Packed], bytes: &[u8], compression: Compression, scratch: &mut Scratch) {
-    if let [a, b] = packets
-        && let (Some(one), Some(two)) = (a.ready(bytes), b.ready(bytes))
-    {
-        let limits = [one, two].map(|bytes| bytes.len() * SHARED_RATIO);
-        let contents = scratch.decompress_two(compression, [one, two], limits);
-        if let Some([one, two]) = contents {
-            a.take(one);
-            b.take(two);
-            return;
-        }
-    }
-    for packet in packets {
-        if let Some(bytes) = packet.ready(bytes) {
-            packet.take(scratch.decompress(compression, bytes, bytes.len() * SHARED_RATIO));
-        }
-    }
-}
-
-/// Packets that several threads decode. Whoever asked waits for those that are being decoded, and not for a thread that has
-/// not begun: on a busy machine that may take longer than the work. It finds nothing to do, later, and ends.
-struct Shared {
-    work: Mutex<Work>,
-    /// Told when no packet is being decoded.
-    idle: Condvar,
-}
-
+/// What is found in a chunk.
 #[derive(Default)]
-struct Work {
-    bytes: Arc<Vec<u8>>,
-    packets: Vec<Packed>,
-    len: usize,
-    next: usize,
-    /// Packets that are being decoded.
-    busy: usize,
-    scratch: Vec<Scratch>,
+struct Rows {
+    events: EventBuffer,
+    /// Of each packet its events, if it was decoded ahead, and what was found in them.
+    packets: Vec<Option<(Range<usize>, Found)>>,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Work> {
-        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+impl Clone for Rows {
+    fn clone(&self) -> Self {
+        let mut events = EventBuffer::new();
+        events.append(self.events.records());
+        Rows { events, packets: self.packets.clone() }
+    }
+}
+
+impl Rows {
+    fn clear(&mut self) {
+        self.events.clear();
+        self.packets.clear();
     }
 
-    /// Decodes two packets after the other, as long as there are any.
-    fn decode(&self, compression: Compression) {
-        let mut work = self.lock();
-        while work.next < work.len {
-            let place = work.next..(work.next + 2).min(work.len);
-            work.next = place.end;
-            work.busy += 1;
-            let mut packets = [Packed::default(), Packed::default()];
-            let packets = &mut packets[..place.len()];
-            packets.swap_with_slice(&mut work.packets[place.clone()]);
-            let mut scratch = work.scratch.pop().unwrap_or_default();
-            let bytes = Arc::clone(&work.bytes);
-            drop(work);
-            // What panics here does so again when its turn comes, where it is seen.
-            let decode = || decode_ahead(packets, &bytes, compression, &mut scratch);
-            let _ = catch_unwind(AssertUnwindSafe(decode));
-            // The bytes are to be had back by whoever waits.
-            drop(bytes);
-            work = self.lock();
-            packets.swap_with_slice(&mut work.packets[place]);
-            work.scratch.push(scratch);
-            work.busy -= 1;
-            if work.busy == 0 {
-                self.idle.notify_all();
+    fn add(&mut self, at: u64, content: Option<&[u8]>) {
+        let before = self.events.len();
+        let elements = content.and_then(|content| elements(content, at).ok());
+        let found = elements.and_then(|elements| ordinary(elements, &mut self.events));
+        self.packets.push(found.map(|found| (before..self.events.len(), found)));
+    }
+}
+
+impl Work for Chunk {
+    type Found = Rows;
+    type Scratch = Scratch;
+
+    /// Decodes the packets that can be decoded in little memory, with nothing of those before.
+    fn work(&self, rows: &mut Rows, scratch: &mut Scratch) {
+        rows.clear();
+        let ready = |packet: &Packed| {
+            let bytes = &self.bytes[packet.place.clone()];
+            (packet.what == Use::Events && bytes.len() <= HOLD).then_some(bytes)
+        };
+        for two in self.packets.chunks(2) {
+            if let [a, b] = two
+                && let (Some(one), Some(two)) = (ready(a), ready(b))
+            {
+                let limits = [one, two].map(|bytes| bytes.len() * SHARED_RATIO);
+                if let Some([one, two]) = scratch.decompress_two(self.compression, [one, two], limits) {
+                    rows.add(a.at, one);
+                    rows.add(b.at, two);
+                    continue;
+                }
+            }
+            for packet in two {
+                let content = ready(packet).and_then(|bytes| {
+                    scratch.decompress(self.compression, bytes, bytes.len() * SHARED_RATIO)
+                });
+                rows.add(packet.at, content);
             }
         }
     }
 }
 
+/// A chunk that is being given out.
+#[derive(Clone)]
+struct Turn {
+    chunk: Arc<Chunk>,
+    rows: Rows,
+    /// The packet whose turn comes next, and the events of the one before that are left.
+    next: usize,
+    left: Range<usize>,
+}
+
+impl Turn {
+    fn new(chunk: Arc<Chunk>, rows: Rows) -> Self {
+        Turn { chunk, rows, next: 0, left: 0..0 }
+    }
+
+    fn is_over(&self) -> bool {
+        self.left.is_empty() && self.next == self.chunk.packets.len()
+    }
+}
+
 /// What is to be known of a packet's events besides them.
+#[derive(Clone)]
 struct Found {
     /// The first and the last time.
     times: Option<(i64, i64)>,
@@ -357,7 +435,7 @@ impl State {
 impl Decoder for Aedat4Decoder {
     fn feed(&mut self, bytes: &[u8], out: &mut EventBuffer) -> Result<(), Error> {
         self.gather(bytes);
-        while self.release(out)? {}
+        while self.release(out, usize::MAX, true)? {}
         Ok(())
     }
 
@@ -367,51 +445,31 @@ impl Decoder for Aedat4Decoder {
 
     fn hold(&mut self, bytes: &[u8]) -> bool {
         self.gather(bytes);
-        let held = &self.held;
-        held.whole() >= HOLD || held.len >= HOLD_PACKETS || held.fault.is_some()
+        if self.held.helpers > 0 {
+            self.held.line.help(self.held.helpers, self.held.each);
+        }
+        self.held.enough()
     }
 
-    fn release(&mut self, out: &mut EventBuffer) -> Result<bool, Error> {
-        if self.held.next == self.held.len {
-            self.told = self.met;
-            let whole = self.held.whole();
-            self.held.bytes.drain(..whole);
-            if self.held.bytes.len() < 1 << 20 {
-                self.held.bytes.shrink_to(2 << 20);
-            }
-            (self.held.len, self.held.next, self.held.decoded) = (0, 0, false);
-            // Each may have grown at another time.
-            if self.held.packets.iter().map(|packet| packet.events.capacity()).sum::<usize>() > 1 << 18 {
-                self.held.packets.clear();
+    fn stay_on_one_thread(&mut self) {
+        self.held.helpers = 0;
+    }
+
+    fn release(&mut self, out: &mut EventBuffer, most: usize, all: bool) -> Result<bool, Error> {
+        let all = all || self.held.fault.is_some();
+        let Some(mut turn) = self.held.turn.take().or_else(|| self.held.next_turn(all)) else {
+            if all {
+                self.told = self.met;
             }
             return self.held.fault.take().map_or(Ok(false), |what| Err(Error::Malformed(what)));
+        };
+        let given = self.give(&mut turn, out, most);
+        if !turn.is_over() {
+            self.held.turn = Some(turn);
+            return given.map(|()| true);
         }
-        if !self.held.decoded {
-            self.decode_held();
-            self.held.decoded = true;
-        }
-        let packet = &mut self.held.packets[self.held.next];
-        self.held.next += 1;
-        self.told = packet.met;
-        if let Some(Found { times, steps }) = packet.found.take() {
-            let (first, last) = times.unwrap_or((self.last, self.last));
-            let steps = steps + u64::from(first < self.last);
-            if steps == 0 || !self.options.strict {
-                if out.is_empty() && out.triggers.is_empty() {
-                    std::mem::swap(out, &mut packet.events);
-                } else {
-                    out.append(packet.events.records());
-                }
-                self.last = last;
-                self.backward_steps += steps;
-                return Ok(true);
-            }
-        }
-        let (what, at, place) = (packet.what, packet.at, packet.place.clone());
-        let bytes = take(&mut self.held.bytes);
-        let decoded = self.packet(what, at, &bytes[place], out);
-        self.held.bytes = bytes;
-        decoded.map(|()| true)
+        self.held.keep(turn);
+        given.map(|()| all || self.held.enough())
     }
 
     fn skippable(&self) -> u64 {
@@ -510,7 +568,7 @@ impl Aedat4Decoder {
                     let left = left - n as u64;
                     self.state = State::Packet { stream, size, left };
                     if stream.1 != Use::Skip {
-                        self.held.bytes.extend_from_slice(front);
+                        self.held.gathered.bytes.extend_from_slice(front);
                     }
                     if left == 0 {
                         self.complete(stream, size);
@@ -578,63 +636,51 @@ impl Aedat4Decoder {
         if what == Use::Skip {
             return;
         }
-        let held = &mut self.held;
-        let end = held.bytes.len();
+        let end = self.held.gathered.bytes.len();
         let (at, place) = (self.offset - size - 8, end - size as usize..end);
-        if let Some(old) = held.packets.get_mut(held.len) {
-            *old = Packed { what, at, place, met: self.met, found: None, events: take(&mut old.events) };
-        } else {
-            let events = EventBuffer::new();
-            held.packets.push(Packed { what, at, place, met: self.met, found: None, events });
-        }
-        held.len += 1;
+        self.held.complete(Packed { what, at, place, met: self.met });
     }
 
-    /// Decodes the packets that wait on as many threads as pay; but one that waits alone, when its turn comes.
-    fn decode_held(&mut self) {
-        let (most, share) = self.threads;
-        let Held { bytes, packets, len, .. } = &mut self.held;
-        let threads = (bytes.len() / share).min(most).min(*len);
-        if threads < 2 {
-            if *len > 1 {
-                if self.scratch.is_empty() {
-                    self.scratch.push(Scratch::default());
-                }
-                for two in packets[..*len].chunks_mut(2) {
-                    decode_ahead(two, bytes, self.compression, &mut self.scratch[0]);
+    /// Appends events of a chunk: as many as there are of those decoded ahead, up to `most`, or else those of a packet.
+    fn give(&mut self, turn: &mut Turn, out: &mut EventBuffer, mut most: usize) -> Result<(), Error> {
+        let Turn { chunk, rows, next, left } = turn;
+        while most > 0 {
+            if Range::is_empty(left) {
+                let Some(packet) = chunk.packets.get(*next) else { break };
+                let found = rows.packets.get_mut(*next).and_then(Option::take);
+                *next += 1;
+                self.told = packet.met;
+                match found {
+                    Some((place, found)) if self.accept(&found) => *left = place,
+                    _ => {
+                        let bytes = &chunk.bytes[packet.place.clone()];
+                        return self.packet(packet.what, packet.at, bytes, out);
+                    }
                 }
             }
-            return;
+            let n = left.len().min(most);
+            out.append(&rows.events.records()[left.start..left.start + n]);
+            left.start += n;
+            most -= n;
         }
-        let work = Work {
-            bytes: Arc::new(take(bytes)),
-            packets: take(packets),
-            len: *len,
-            scratch: take(&mut self.scratch),
-            ..Work::default()
-        };
-        let shared = Arc::new(Shared { work: Mutex::new(work), idle: Condvar::new() });
-        for _ in 1..threads {
-            let (shared, compression) = (Arc::clone(&shared), self.compression);
-            // Without a thread, the work is done here.
-            if std::thread::Builder::new().spawn(move || shared.decode(compression)).is_err() {
-                break;
-            }
+        Ok(())
+    }
+
+    /// Takes note of events, unless they break a rule that matters.
+    fn accept(&mut self, &Found { times, steps }: &Found) -> bool {
+        let (first, last) = times.unwrap_or((self.last, self.last));
+        let steps = steps + u64::from(first < self.last);
+        if steps > 0 && self.options.strict {
+            return false;
         }
-        shared.decode(self.compression);
-        let work = shared.idle.wait_while(shared.lock(), |work| work.busy > 0);
-        let mut work = work.unwrap_or_else(PoisonError::into_inner);
-        *packets = take(&mut work.packets);
-        *bytes = Arc::unwrap_or_clone(take(&mut work.bytes));
-        self.scratch = take(&mut work.scratch);
+        self.last = last;
+        self.backward_steps += steps;
+        true
     }
 
     /// Decodes a packet.
     fn packet(&mut self, what: Use, at: u64, bytes: &[u8], out: &mut EventBuffer) -> Result<(), Error> {
-        if self.scratch.is_empty() {
-            self.scratch.push(Scratch::default());
-        }
-        let mut scratch = take(&mut self.scratch[0]);
+        let mut scratch = take(&mut self.scratch);
         let limit = PACKET_LIMIT.max(bytes.len().saturating_mul(RATIO));
         let decoded = match scratch.decompress(self.compression, bytes, limit) {
             None => Err(Error::Malformed(format!(
@@ -644,7 +690,7 @@ impl Aedat4Decoder {
             Some(content) if what == Use::Events => self.events(content, at, out),
             Some(content) => triggers(content, at, out),
         };
-        self.scratch[0] = scratch;
+        self.scratch = scratch;
         decoded
     }
 
@@ -652,18 +698,11 @@ impl Aedat4Decoder {
     fn events(&mut self, content: &[u8], at: u64, out: &mut EventBuffer) -> Result<(), Error> {
         let elements = elements(content, at)?;
         let before = out.len();
-        let Some(Found { times, steps }) = ordinary(elements, out) else {
-            return self.odd_events(elements, at, out);
-        };
-        let (first, last) = times.unwrap_or((self.last, self.last));
-        let steps = steps + u64::from(first < self.last);
-        if steps > 0 && self.options.strict {
-            out.truncate(before);
-            return self.odd_events(elements, at, out);
+        if ordinary(elements, out).is_some_and(|found| self.accept(&found)) {
+            return Ok(());
         }
-        self.last = last;
-        self.backward_steps += steps;
-        Ok(())
+        out.truncate(before);
+        self.odd_events(elements, at, out)
     }
 
     /// Events of which some are not as they should be, one by one.
@@ -866,9 +905,8 @@ fn read_head(bytes: &[u8], at_end: bool, options: Options) -> Result<Option<Read
         options,
         offset: (start + size) as u64,
         state: State::START,
-        held: Held::default(),
-        scratch: Vec::new(),
-        threads: (processors().min(4), SHARE),
+        held: Held::new(compression),
+        scratch: Scratch::default(),
         last: 0,
         met: Counts::default(),
         told: Counts::default(),
@@ -1307,25 +1345,33 @@ mod tests {
         file
     }
 
-    /// What comes of it when everything is held before it is released, shared among so many threads.
-    fn released(file: &[u8], options: Options, threads: usize) -> (Vec<Event>, Report, Result<(), String>) {
+    /// What comes of it when it is held, in chunks of so many bytes that are shared among so many threads, and released as often
+    /// as it is enough, so many events at a time.
+    fn released(
+        file: &[u8],
+        options: Options,
+        threads: usize,
+        [chunk, most]: [usize; 2],
+    ) -> (Vec<Event>, Report, Result<(), String>) {
         let (mut decoder, _, start) = read_head(file, true, options).unwrap().unwrap();
-        decoder.threads = (threads, 1);
-        for piece in file[start..].chunks(700) {
-            decoder.hold(piece);
-        }
+        (decoder.held.helpers, decoder.held.each, decoder.held.chunk) = (threads - 1, 1, chunk);
         let mut events = Vec::new();
-        let mut out = EventBuffer::new();
-        let end = loop {
-            out.clear();
-            let more = decoder.release(&mut out);
-            events.extend(out.records().iter().map(Event::from_record));
-            match more {
-                Ok(true) => {}
-                Ok(false) => break decoder.finish(&mut out),
-                Err(error) => break Err(error),
+        let mut release = |decoder: &mut Aedat4Decoder, all: bool| {
+            let mut out = EventBuffer::new();
+            loop {
+                out.clear();
+                let more = decoder.release(&mut out, most, all);
+                events.extend(out.records().iter().map(Event::from_record));
+                if !matches!(more, Ok(true)) {
+                    break more.map(drop);
+                }
             }
         };
+        let mut pieces = file[start..].chunks(700);
+        let end = pieces
+            .try_for_each(|piece| if decoder.hold(piece) { release(&mut decoder, false) } else { Ok(()) });
+        let end = end.and_then(|()| release(&mut decoder, true));
+        let end = end.and_then(|()| decoder.finish(&mut EventBuffer::new()));
         (events, decoder.report(), end.map_err(|error| error.to_string()))
     }
 
@@ -1335,11 +1381,11 @@ mod tests {
         #[test]
         fn threads_find_what_one_packet_after_the_other_has(
             events in events(), sizes in prop::collection::vec(0_usize..300, 2..60), strict in any::<bool>(),
-            unknown in any::<bool>(), threads in 2_usize..4,
+            unknown in any::<bool>(), threads in 1_usize..4,
             compression in prop::sample::select(Compression::ALL.to_vec()),
             back in prop::collection::vec((any::<prop::sample::Index>(), 0_u64..3_000), 0..3),
             changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
-            cut in 0_usize..100,
+            cut in 0_usize..100, chunk in 1_usize..4000, most in 1_usize..400,
         ) {
             let mut events = events;
             for (at, by) in back {
@@ -1358,7 +1404,7 @@ mod tests {
             let options = Options { strict, ..Options::default() };
             // A byte at a time there is never more than a packet to decode.
             let (mut one, _, _) = read_head(&file, true, options).unwrap().unwrap();
-            one.threads = (1, 1);
+            one.stay_on_one_thread();
             let (mut out, mut end) = (EventBuffer::new(), Ok(()));
             for byte in &file[start..] {
                 end = one.feed(&[*byte], &mut out);
@@ -1368,9 +1414,56 @@ mod tests {
             }
             let end = end.and_then(|()| one.finish(&mut out)).map_err(|error| error.to_string());
             let expected: Vec<_> = out.records().iter().map(Event::from_record).collect();
-            let (found, report, ended) = released(&file, options, threads);
+            let (found, report, ended) = released(&file, options, threads, [chunk, most]);
             prop_assert_eq!((found, report, ended), (expected, one.report(), end));
         }
+    }
+
+    #[test]
+    fn others_help_unless_it_is_to_stay_on_one_thread() {
+        let events: Vec<_> = (0..20_000).map(|i| Event { t: i, x: 1, y: 2, p: 0 }).collect();
+        let file = packets(&events, &[1000; 20], false, Compression::Lz4);
+        for alone in [true, false] {
+            let (mut decoder, _, start) = read_head(&file, true, Options::default()).unwrap().unwrap();
+            (decoder.held.helpers, decoder.held.each, decoder.held.chunk) = (1, 1, 1);
+            if alone {
+                decoder.stay_on_one_thread();
+            }
+            let copy = decoder.clone();
+            for mut decoder in [copy, decoder] {
+                decoder.hold(&file[start..]);
+                assert_eq!(decoder.held.line.len(), 20);
+                if alone {
+                    assert_eq!(decoder.held.line.begun(), 0);
+                } else {
+                    while decoder.held.line.begun() < 20 {
+                        std::thread::yield_now();
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_copy_goes_on_where_it_was_copied() {
+        let events: Vec<_> = (0..2_000).map(|i| Event { t: i, x: 1, y: 2, p: 0 }).collect();
+        let file = packets(&events, &[7; 290], false, Compression::Lz4);
+        let (mut decoder, _, start) = read_head(&file, true, Options::default()).unwrap().unwrap();
+        decoder.held.chunk = 500;
+        decoder.hold(&file[start..]);
+        let mut out = EventBuffer::new();
+        let times = |out: &EventBuffer| {
+            out.records().iter().map(|record| Event::from_record(record).t).collect::<Vec<_>>()
+        };
+        for most in [1, 3, 50, 11, 100, 1, 400] {
+            let before = out.len() as u64;
+            let (mut copy, mut copied) = (decoder.clone(), EventBuffer::new());
+            while copy.release(&mut copied, 5, true).unwrap() {}
+            assert_eq!(times(&copied), (before..2_000).collect::<Vec<_>>());
+            decoder.release(&mut out, most, true).unwrap();
+        }
+        while decoder.release(&mut out, usize::MAX, true).unwrap() {}
+        assert_eq!(times(&out), (0..2_000).collect::<Vec<_>>());
     }
 
     #[test]
@@ -1378,12 +1471,12 @@ mod tests {
         let same = vec![Event { t: 5, x: 6, y: 7, p: 1 }; 50_000];
         let file = packets(&same, &[20_000, 10, 20_000, 9_990], false, Compression::Lz4);
         let (mut decoder, _, start) = read_head(&file, true, Options::default()).unwrap().unwrap();
-        decoder.threads = (2, 1);
         decoder.hold(&file[start..]);
-        decoder.decode_held();
-        let ahead: Vec<_> = decoder.held.packets.iter().map(|packet| packet.events.len()).collect();
-        assert_eq!(ahead, [0, 10, 0, 0]);
-        assert_eq!(released(&file, Options::default(), 2).0, same);
+        let turn = decoder.held.next_turn(true).unwrap();
+        let ahead: Vec<_> =
+            turn.rows.packets.iter().map(|found| found.as_ref().map(|(place, _)| place.len())).collect();
+        assert_eq!(ahead, [None, Some(10), None, None]);
+        assert_eq!(released(&file, Options::default(), 2, [1, 1000]).0, same);
     }
 
     #[test]

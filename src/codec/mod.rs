@@ -148,13 +148,17 @@ pub trait Decoder: Send + Sync {
         false
     }
 
-    /// Appends some of what is held to `out`. False if there is no more.
+    /// Appends some of what is held to `out`: about `most` events, though at once there may be more. False if there is no more,
+    /// or, unless `all` is to be released, if there is room to hold more again.
     ///
     /// # Errors
     /// As for [`feed`](Self::feed).
-    fn release(&mut self, _out: &mut EventBuffer) -> Result<bool, Error> {
+    fn release(&mut self, _out: &mut EventBuffer, _most: usize, _all: bool) -> Result<bool, Error> {
         Ok(false)
     }
+
+    /// Has no other thread help with what is held.
+    fn stay_on_one_thread(&mut self) {}
 
     /// How many bytes follow of which nothing but their number matters; they need not be read.
     fn skippable(&self) -> u64 {

@@ -50,6 +50,12 @@ impl<R: Read> Recording<R> {
         Self { stream, decoder: head.decoder, start: regular.then_some(start), skip: None, strict }
     }
 
+    /// Decodes on the thread that asks for events, without the help of others.
+    pub fn stay_on_one_thread(&mut self) {
+        self.decoder.stay_on_one_thread();
+        self.stream.stay_on_one_thread();
+    }
+
     /// What was met so far.
     pub fn report(&self) -> &SharedReport {
         self.stream.report()

@@ -51,9 +51,10 @@ pub struct Stream<R> {
     finished: bool,
     /// Whether decoders may hold events back: what is read has an end, and waiting for more of it costs nothing.
     ahead: bool,
-    /// Whether the decoder may hold some, and whether they are being released.
+    /// Whether the decoder may hold some, whether they are being released, and whether that is to the last.
     holding: bool,
     releasing: bool,
+    to_the_last: bool,
     /// What is told once they are.
     failed: Option<Error>,
     /// How bytes are passed over that need not be read, and whether that was just done.
@@ -99,6 +100,7 @@ impl<R: Read> Stream<R> {
             ahead: false,
             holding: false,
             releasing: false,
+            to_the_last: false,
             failed: None,
             pass: None,
             passed: false,
@@ -114,6 +116,11 @@ impl<R: Read> Stream<R> {
     /// Says that the input is a file with an end: more of it may be decoded at once than was asked for.
     pub fn decode_ahead(&mut self) {
         self.ahead = true;
+    }
+
+    /// As [`Decoder::stay_on_one_thread`].
+    pub fn stay_on_one_thread(&mut self) {
+        self.decoder.stay_on_one_thread();
     }
 
     /// What was met so far; set anew by each [`fill`](Self::fill).
@@ -152,7 +159,11 @@ impl<R: Read> Stream<R> {
                 return Ok(Fill::Full);
             }
             if self.releasing {
-                self.release();
+                if limit >= DIRECT {
+                    self.release_into(batch, limit)?;
+                } else {
+                    self.release();
+                }
                 continue;
             }
             if self.error.is_none() {
@@ -183,11 +194,16 @@ impl<R: Read> Stream<R> {
             let most = if std::mem::take(&mut self.passed) { READ_BEHIND_SKIP } else { self.bytes.len() };
             match self.input.read(&mut self.bytes[..most]) {
                 // The end is met again behind what is held.
-                Ok(0) if self.holding => self.releasing = true,
+                Ok(0) if self.holding => self.release_all(),
                 Ok(0) => self.finish(),
                 Ok(count) => (self.fed, self.filled) = (0, count),
                 Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error.into()),
-                Err(error) => (self.failed, self.releasing) = (Some(error.into()), self.holding),
+                Err(error) => {
+                    self.failed = Some(error.into());
+                    if self.holding {
+                        self.release_all();
+                    }
+                }
             }
         }
     }
@@ -219,7 +235,7 @@ impl<R> Stream<R> {
         self.offset += block.len() as u64;
         self.decoded.bytes += block.len() as u64;
         let more = self.decoder.skippable();
-        if let (Some(pass), SKIP.., false) = (self.pass, more, self.releasing) {
+        if let (Some(pass), SKIP..) = (self.pass, more) {
             match pass(&mut self.input, more, &mut self.end) {
                 Ok(passed) => {
                     self.decoder.skip(passed);
@@ -227,20 +243,46 @@ impl<R> Stream<R> {
                     self.decoded.bytes += passed;
                     self.passed = true;
                 }
-                Err(error) => (self.failed, self.releasing) = (Some(error.into()), true),
+                Err(error) => {
+                    self.failed = Some(error.into());
+                    self.release_all();
+                }
             }
         }
+    }
+
+    /// Nothing follows for now: what the decoder holds is to come out, to the last.
+    fn release_all(&mut self) {
+        (self.releasing, self.to_the_last) = (true, true);
     }
 
     /// Takes more of what the decoder holds.
     fn release(&mut self) {
         self.events.clear();
         self.moved = 0;
-        let released = self.decoder.release(&mut self.events);
+        let released = self.decoder.release(&mut self.events, BEYOND, self.to_the_last);
         self.decoded.events += self.events.len() as u64;
         self.triggers.append(&mut self.events.triggers);
+        self.released(released);
+    }
+
+    /// Takes more of what the decoder holds straight into `batch`, which has fewer than `limit`.
+    fn release_into(&mut self, batch: &mut Vec<Record>, limit: usize) -> Result<(), Error> {
+        let before = batch.len();
+        let most = (limit - before).min(BEYOND);
+        reserve(batch, most)?;
+        let mut out = EventBuffer::behind(std::mem::take(batch));
+        let released = self.decoder.release(&mut out, most, self.to_the_last);
+        self.take_out(out, before, batch, limit);
+        self.released(released);
+        Ok(())
+    }
+
+    fn released(&mut self, released: Result<bool, Error>) {
         self.releasing = matches!(released, Ok(true));
-        self.holding &= self.releasing;
+        if !self.releasing && std::mem::take(&mut self.to_the_last) {
+            self.holding = false;
+        }
         if let Err(error) = released {
             // What comes first in the file is told.
             (self.error, self.failed) = (Some(error), None);
@@ -257,6 +299,13 @@ impl<R> Stream<R> {
         self.error = self.decoder.feed(&self.bytes[block.clone()], &mut out).err();
         self.offset += block.len() as u64;
         self.decoded.bytes += block.len() as u64;
+        self.take_out(out, before, batch, limit);
+        Ok(())
+    }
+
+    /// Takes `batch` out of the buffer that was made behind it when it had `before` events. What is more than `limit` is moved to
+    /// the events that wait.
+    fn take_out(&mut self, mut out: EventBuffer, before: usize, batch: &mut Vec<Record>, limit: usize) {
         self.decoded.events += (out.len() - before) as u64;
         self.triggers.append(&mut out.triggers);
         *batch = out.into_batch();
@@ -266,7 +315,6 @@ impl<R> Stream<R> {
             self.events.append(&batch[limit..]);
             batch.truncate(limit);
         }
-        Ok(())
     }
 
     /// Decodes a block up to its first fault. Where that is, is found by decoding ever fewer bytes from a copy of the
@@ -351,7 +399,7 @@ impl<R: Read + Seek> Stream<R> {
         (self.fed, self.filled, self.moved) = (0, 0, 0);
         self.events.clear();
         (self.error, self.failed) = (None, None);
-        (self.holding, self.releasing, self.passed) = (false, false, false);
+        (self.holding, self.releasing, self.to_the_last, self.passed) = (false, false, false, false);
         self.finished = false;
         Ok(())
     }

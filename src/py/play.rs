@@ -299,7 +299,10 @@ fn natively_read(
     repeat: bool,
     reads_ahead: bool,
 ) -> Result<Box<dyn Source>, Failure> {
-    let recording = file.take().ok_or_else(|| codec::Error::Malformed("the reader is closed".into()))?;
+    let mut recording = file.take().ok_or_else(|| codec::Error::Malformed("the reader is closed".into()))?;
+    if !reads_ahead {
+        recording.stay_on_one_thread();
+    }
     let batches = Batches { recording, size };
     // What has come of a pipe is passed on at once, and of very large batches there is to be one.
     if !reads_ahead || !file.can_restart() || size.is_some_and(|size| size > LARGE) {
