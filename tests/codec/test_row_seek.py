@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -389,8 +390,13 @@ def test_threads_seek_and_slice_at_the_same_time(path):
             reader.seek(time)
             return reader.slice(time, time + 50).tobytes()
 
-        for time, found in zip(range(0, 300, 10), pool.map(work, range(0, 300, 10)), strict=True):
-            assert found == events[(t >= time) & (t < time + 50)].tobytes()
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(1e-5)
+        try:
+            for time, found in zip(range(0, 300, 3), pool.map(work, range(0, 300, 3)), strict=True):
+                assert found == events[(t >= time) & (t < time + 50)].tobytes()
+        finally:
+            sys.setswitchinterval(before)
 
 
 # Files that say that times are in order

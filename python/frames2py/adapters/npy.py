@@ -185,6 +185,9 @@ class _Place(Protocol):
     def open(self) -> IO[bytes]:
         """The bytes of the array with its header, from the start."""
 
+    def close(self, file: IO[bytes]) -> None:
+        """Closes what was opened."""
+
     def direct(self) -> tuple[str, int] | None:
         """The file, and where in it these bytes are, if they are stored as they are."""
 
@@ -198,6 +201,9 @@ class _File:
     def open(self) -> IO[bytes]:
         return builtins.open(self._path, "rb")
 
+    def close(self, file: IO[bytes]) -> None:
+        file.close()
+
     def direct(self) -> tuple[str, int] | None:
         return self._path, 0
 
@@ -207,9 +213,17 @@ class _Member:
 
     def __init__(self, path: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> None:
         self._path, self._archive, self._info = path, archive, info
+        # The archive's own, under which members are read. Opening one takes a step from where the file is,
+        # which the read of another would change; and the open ones are counted.
+        self._lock: contextlib.AbstractContextManager[Any] = archive._lock  # type: ignore[attr-defined]
 
     def open(self) -> IO[bytes]:
-        return self._archive.open(self._info)
+        with self._lock:
+            return self._archive.open(self._info)
+
+    def close(self, file: IO[bytes]) -> None:
+        with self._lock:
+            file.close()
 
     def direct(self) -> tuple[str, int] | None:
         if self._info.compress_type != zipfile.ZIP_STORED or self._info.flag_bits & 1:
@@ -283,12 +297,12 @@ class _Npy:
                     raise Stale
                 file.seek(direct[1] + before + row * self.row_bytes)
             else:
-                file = stack.enter_context(self._place.open())
+                file = self._place.open()
+                stack.callback(self._place.close, file)
                 self._pass(file, before, 1 << 20)
                 # In the steps of a reader: where a wrong checksum shows depends on them.
                 self._pass(file, row * self.row_bytes, step * self.row_bytes)
-            stack.pop_all()
-            return _Stream(file, self)
+            return _Stream(file, self, stack.pop_all().close)
 
     def _pass(self, file: IO[bytes], count: int, step: int) -> None:
         while count:
@@ -301,9 +315,8 @@ class _Npy:
 class _Stream:
     """The rows of an array, one after the other."""
 
-    def __init__(self, file: IO[bytes], array: _Npy) -> None:
-        self._file, self._array = file, array
-        self.close = file.close
+    def __init__(self, file: IO[bytes], array: _Npy, close: Callable[[], None]) -> None:
+        self._file, self._array, self.close = file, array, close
 
     def read(self, rows: int) -> NDArray[Any]:
         """The next rows, in memory of their own."""
