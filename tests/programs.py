@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 
 import pytest
 
@@ -120,3 +121,14 @@ def run(program: str, *arguments: object, options: tuple[str, ...] = (), status:
     out, err = execute(program, *arguments, options=options, status=status)
     assert err == "", err
     return out
+
+
+def interrupt_when_waiting(program: str, *arguments: object) -> list[str]:
+    """Sends SIGINT once the program has printed that it is waiting; the words that it prints then."""
+    with Program(program, *arguments) as running:
+        assert running.line() == b"waiting"
+        time.sleep(0.4)  # so that it is in the wait; earlier would be an interrupt all the same
+        running.interrupt()
+        out, err = running.finish()
+    assert err == "", err
+    return out.decode().split()

@@ -7,6 +7,7 @@ import os
 import numpy as np
 import pytest
 from evt_words import RECORDINGS, cd, evt2, header, high
+from kept_index import beside, check_that_one_in_memory_is_kept_when_asked_for
 
 import frames2py
 from frames2py import Engine, RecordingTotals
@@ -106,24 +107,8 @@ def test_a_file_without_events_has_an_index_too(tmp_path):
         assert list(reader) == []
 
 
-def beside(path):
-    return path.with_name(f".{path.name}.frames2py-index")
-
-
 def test_an_index_in_memory_is_kept_beside_the_file_when_that_is_asked_for(path):
-    with frames2py.open(path) as reader:
-        expected = reader.build_index()
-        assert not beside(path).exists()
-        assert reader.build_index(beside=True) == expected
-    kept = beside(path).read_bytes()
-    with frames2py.open(path) as reader:
-        assert reader.build_index(beside=True) == expected
-    assert beside(path).read_bytes() == kept
-    with frames2py.open(path) as reader:
-        reader.build_index()
-        beside(path).write_bytes(b"")
-        assert reader.build_index(beside=True) == expected
-    assert beside(path).read_bytes() == kept
+    check_that_one_in_memory_is_kept_when_asked_for(path)
 
 
 def test_an_index_beside_the_file_is_used_while_it_is_of_that_file(path):

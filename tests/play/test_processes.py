@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import programs
@@ -152,13 +151,7 @@ def test_exit_while_a_pipe_has_nothing(write_raw, tmp_path: Path):
 
 
 def interrupt_when_waiting(program: str, *arguments: object) -> list[str]:
-    with start(program, *arguments) as running:
-        assert running.line() == b"waiting"
-        time.sleep(0.3)  # so that it is in the wait; earlier would be an interrupt all the same
-        running.interrupt()
-        out, err = running.finish()
-    assert err == "", err
-    return out.decode().split()
+    return programs.interrupt_when_waiting(PRELUDE + textwrap.dedent(program), *arguments)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGINT cannot be sent to one process on Windows")

@@ -7,7 +7,6 @@ import pickle
 import sys
 import sysconfig
 import textwrap
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -60,13 +59,7 @@ def fill(program: str, values: dict[str, str]) -> str:
 
 
 def interrupt_when_waiting(program: str) -> list[str]:
-    with start(program) as running:
-        assert running.line() == b"waiting"
-        time.sleep(0.4)  # so that it is in the wait; earlier would be an interrupt all the same
-        running.interrupt()
-        out, err = running.finish()
-    assert err == "", err
-    return out.decode().split()
+    return programs.interrupt_when_waiting(PRELUDE + textwrap.dedent(program))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGINT cannot be sent to one process on Windows")
