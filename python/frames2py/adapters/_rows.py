@@ -106,11 +106,13 @@ class RowSource(BatchSource):
 
     def build_index(self, beside: bool) -> None:
         index = self._need_index(beside)
-        if beside and isinstance(index, _core.RowIndex):
-            # One that was in memory before has yet to be kept.
-            path, of = self._table.path, self._table.of.encode("utf-8", "surrogateescape")
-            if _core.RowIndex.kept(path, of) is None:
-                index.keep(path, of)
+        # One that was in memory before has yet to be kept.
+        if beside and isinstance(index, _core.RowIndex) and _core.RowIndex.kept(*self._place()) is None:
+            index.keep(*self._place())
+
+    def _place(self) -> tuple[str, bytes]:
+        """Where an index is kept: beside which file, and of what in it."""
+        return self._table.path, self._table.of.encode("utf-8", "surrogateescape")
 
     def totals(self) -> tuple[int, int | None, int | None] | None:
         index = self._index
@@ -177,8 +179,7 @@ class RowSource(BatchSource):
 
     def _made_index(self, beside: bool) -> _core.RowIndex:
         table = self._table
-        of = table.of.encode("utf-8", "surrogateescape")
-        if beside and (kept := _core.RowIndex.kept(table.path, of)) is not None:
+        if beside and (kept := _core.RowIndex.kept(*self._place())) is not None:
             return kept
         index, cursor = _core.RowIndex(), table.cursor(lenient=True)
         try:
