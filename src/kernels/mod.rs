@@ -15,6 +15,7 @@ mod hot;
 mod kept;
 mod knot;
 mod log;
+mod stores;
 mod surface;
 mod temporal;
 

@@ -309,8 +309,8 @@ fn kept_sums_that_fit_into_32_bits_make_knots_that_do_not() {
 
 #[test]
 fn bins_that_are_read_again_and_again_stay_what_they_are() {
-    // So many events in a bin that its sums are kept; late ones change them; more than a list is for go to planes; at last sums of
-    // more than 32 bits.
+    // So many events in a bin that its sums are kept, some in more than a byte; late ones change them; more than a list is for
+    // go to planes; at last sums of more than 32 bits.
     let sensor = SensorSize::new(16, 8).unwrap();
     let bin_us = (1 << 28) - 1;
     for (config, bin_us) in [
@@ -322,13 +322,13 @@ fn bins_that_are_read_again_and_again_stay_what_they_are() {
         let engine: Engine<()> = Engine::new(sensor, config.build(sensor).unwrap(), options).unwrap();
         let mut reference = Accumulator::new(sensor, config.build(sensor).unwrap());
         let mut held = std::collections::VecDeque::new();
-        for i in 0..160_u64 {
-            let size = [20, 40, 300, 5, 700, 0][(i / 8 % 6) as usize];
+        for i in 0..170_u64 {
+            let size = [20, 120, 40, 300, 5, 700, 0][(i / 8 % 7) as usize];
             let event = |j: u64| {
                 let late = if j % 7 == 3 && i % 3 == 0 { 3 * bin_us / 2 } else { 0 };
                 let t = (i * bin_us / 4 + j * bin_us / 3000 + 2 * bin_us).saturating_sub(late);
                 // One pixel gets most of a sign.
-                let (x, y) = if j.is_multiple_of(2) { (3, 3) } else { (j % 16, j / 16 % 8) };
+                let (x, y) = if !j.is_multiple_of(4) { (3, 3) } else { (j % 16, j / 16 % 8) };
                 (t, x as u16, y as u16, u8::from(!j.is_multiple_of(5)))
             };
             let bytes = packed(&(0..size).map(event).collect::<Vec<_>>());
