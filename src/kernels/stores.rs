@@ -4,51 +4,87 @@
 //! the caches: a store that goes through them first reads what it is about to overwrite.
 #![allow(unsafe_code)]
 
+use crate::event::Isa;
+
 /// Frames from this size on are written past the caches.
 #[cfg(target_arch = "x86_64")]
 const LARGE: usize = 32 << 20;
 
 /// How the planes of a frame are written.
+#[derive(Clone, Copy)]
+pub struct Stores(Way);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stores {
+enum Way {
     Through,
+    #[cfg(target_arch = "x86_64")]
+    ThroughWithAvx512,
     #[cfg(target_arch = "x86_64")]
     Past,
 }
 
 impl Stores {
-    /// For a frame of so many bytes.
-    pub fn for_frame(bytes: usize) -> Self {
-        #[cfg(target_arch = "x86_64")]
-        if bytes >= LARGE {
-            return Self::Past;
-        }
-        Self::Through
+    /// For frames of so many bytes (`None` where that overflows), on a machine that must have `isa`.
+    pub fn new(bytes: Option<usize>, isa: Isa) -> Self {
+        assert!(Isa::available().contains(&isa));
+        Self(match isa {
+            #[cfg(target_arch = "x86_64")]
+            _ if bytes.is_none_or(|bytes| bytes >= LARGE) => Way::Past,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => Way::ThroughWithAvx512,
+            _ => Way::Through,
+        })
     }
 
     /// Writes what is in `from`, of the same length.
     pub fn copy(self, out: &mut [u32], from: &[u32]) {
         assert_eq!(out.len(), from.len());
-        match self {
-            Self::Through => out.copy_from_slice(from),
+        match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Self::Past => {
+            Way::Past => {
                 let (out, from) = write_ends(out, from, |&value| value);
                 past::copy(out, from);
             }
+            _ => out.copy_from_slice(from),
         }
     }
 
     /// Writes the bytes in `from`, of the same length, as 32 bits each.
     pub fn widen(self, out: &mut [u32], from: &[u8]) {
         assert_eq!(out.len(), from.len());
-        match self {
-            Self::Through => out.iter_mut().zip(from).for_each(|(out, &low)| *out = u32::from(low)),
+        match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Self::Past => {
+            Way::ThroughWithAvx512 => {
+                // Whole lines at a time, where the first group is aligned, as it is in most frames.
+                let (groups, last) = out.as_chunks_mut::<GROUP>();
+                let (groups_from, last_from) = from.as_chunks::<GROUP>();
+                // SAFETY: `new` saw that the machine has AVX-512.
+                unsafe { widen_avx512(groups, groups_from) };
+                widen(last, last_from);
+            }
+            Way::Through => widen(out, from),
+            #[cfg(target_arch = "x86_64")]
+            Way::Past => {
                 let (out, from) = write_ends(out, from, |&low| u32::from(low));
                 past::widen(out, from);
             }
+        }
+    }
+}
+
+fn widen(out: &mut [u32], from: &[u8]) {
+    out.iter_mut().zip(from).for_each(|(out, &low)| *out = u32::from(low));
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+fn widen_avx512(out: &mut [Group], from: &[[u8; GROUP]]) {
+    use std::arch::x86_64::{_mm_loadu_si128, _mm512_cvtepu8_epi32, _mm512_storeu_si512};
+    for (out, from) in out.iter_mut().zip(from) {
+        // SAFETY: the load is of the 16 bytes of a group, the store to its 64 bytes.
+        unsafe {
+            let bytes = _mm_loadu_si128(from.as_ptr().cast());
+            _mm512_storeu_si512(out.as_mut_ptr().cast(), _mm512_cvtepu8_epi32(bytes));
         }
     }
 }
@@ -134,7 +170,8 @@ mod tests {
     fn every_way_writes_the_same_wherever_it_starts() {
         let bytes: Vec<u8> = (0..600_u32).map(|i| (i * 37 % 251) as u8).collect();
         let words: Vec<u32> = (0..600_u32).map(|i| i.wrapping_mul(0x9E37_79B9)).collect();
-        for stores in [Stores::for_frame(0), Stores::for_frame(usize::MAX)] {
+        let through = Isa::available().into_iter().map(|isa| Stores::new(Some(0), isa));
+        for stores in through.chain([Stores::new(None, Isa::Scalar)]) {
             for start in 0..40 {
                 for len in [0, 1, 3, 15, 16, 17, 63, 64, 65, 500] {
                     let mut out = vec![7; 600];
@@ -154,7 +191,7 @@ mod tests {
     #[test]
     #[cfg(target_arch = "x86_64")]
     fn large_frames_are_written_past_the_caches() {
-        assert_eq!(Stores::for_frame(LARGE - 1), Stores::Through);
-        assert_eq!(Stores::for_frame(LARGE), Stores::Past);
+        let way = |bytes| Stores::new(Some(bytes), Isa::Scalar).0;
+        assert_eq!((way(LARGE - 1), way(LARGE)), (Way::Through, Way::Past));
     }
 }

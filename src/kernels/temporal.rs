@@ -34,8 +34,8 @@ use crate::publish::{Lazy, Memory, Recipe, Spec};
 use bytemuck::{Pod, Zeroable};
 use std::any::Any;
 use std::hint::select_unpredictable;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// A list grows up to so many entries for each pixel, then it is added up.
 const ENTRIES_PER_PIXEL: usize = 4;
@@ -88,6 +88,9 @@ pub trait Kind: Copy + Send + Sync + 'static {
     /// Whether that depends on the bin before as well.
     const KEPT_OF_TWO: bool;
 
+    /// Memory to add up in what is not kept.
+    type Scratch: Default + Send;
+
     /// The entry of an event that is `into` µs into its bin.
     fn entry(self, pixel: u32, into: u64, on: bool) -> Self::Entry;
 
@@ -106,7 +109,12 @@ pub trait Kind: Copy + Send + Sync + 'static {
     ) -> Result<Self::Kept>;
 
     /// Writes a frame.
-    fn make<'a>(self, out: &mut [u8], bins: &'a impl Bins<'a, Self>) -> Result<()>;
+    fn make<'a>(
+        self,
+        out: &mut [u8],
+        bins: &'a impl Bins<'a, Self>,
+        scratch: &mut Self::Scratch,
+    ) -> Result<()>;
 }
 
 /// The completed bins that a frame shows, from the first.
@@ -228,15 +236,24 @@ struct Shown<K: Kind> {
     /// The bin in progress, or `None` before the first event.
     now: Option<u64>,
     parts: Vec<Part<K>>,
+    scratch: Arc<Mutex<K::Scratch>>,
 }
 
 impl<K: Kind> Recipe for Shown<K> {
     fn make(&self, out: &mut [u8]) -> Result<()> {
-        self.kind.make(out, self)
+        with_scratch(&self.scratch, |scratch| self.kind.make(out, self, scratch))
     }
 
     fn empty(&mut self) {
         self.parts.fill_with(|| Part::EMPTY);
+    }
+}
+
+/// Calls `work` with what is shared, or with some of its own while another reader works with that, for whom this one does not wait.
+fn with_scratch<S: Default, R>(shared: &Mutex<S>, work: impl FnOnce(&mut S) -> R) -> R {
+    match shared.try_lock() {
+        Ok(mut scratch) => work(&mut scratch),
+        Err(_) => work(&mut S::default()),
     }
 }
 
@@ -448,6 +465,7 @@ pub struct Temporal<K: Kind> {
     ring: Ring,
     bins: Vec<Bin<K>>,
     spare: Spare<K>,
+    scratch: Arc<Mutex<K::Scratch>>,
 }
 
 impl<K: Kind> Temporal<K> {
@@ -490,7 +508,7 @@ impl<K: Kind> Temporal<K> {
             spare.lists.keep(Arc::new(new_list(room)?));
         }
         let ring = Ring { slots: slots as u64, bin_us, newest: None };
-        Ok(Self { spec, kind, shown, ring, bins, spare })
+        Ok(Self { spec, kind, shown, ring, bins, spare, scratch: Arc::default() })
     }
 
     /// The slots of the bins that are shown at `watermark`: `None` for those of before the first event, and of before time 0.
@@ -531,7 +549,8 @@ impl<K: Kind> Kernel for Temporal<K> {
     }
 
     fn read(&self, out: &mut [u8], watermark: Option<u64>) -> Result<()> {
-        self.kind.make(out, &Current { bins: &self.bins, slot: self.slots_at(watermark) })
+        let bins = Current { bins: &self.bins, slot: self.slots_at(watermark) };
+        with_scratch(&self.scratch, |scratch| self.kind.make(out, &bins, scratch))
     }
 
     fn publishes_recipes(&mut self) -> Option<&mut dyn PublishesRecipes> {
@@ -578,7 +597,7 @@ impl<K: Kind> PublishesRecipes for Temporal<K> {
     fn recipe(&self) -> Result<Box<dyn Recipe>> {
         let mut parts = new_list(self.shown)?;
         parts.resize_with(self.shown, || Part::EMPTY);
-        Ok(Box::new(Shown { kind: self.kind, now: None, parts }))
+        Ok(Box::new(Shown { kind: self.kind, now: None, parts, scratch: Arc::clone(&self.scratch) }))
     }
 
     fn prescribe(&mut self, recipe: &mut dyn Recipe, watermark: Option<u64>) -> Result<()> {
@@ -622,6 +641,7 @@ impl<K: Kind> PublishesRecipes for Temporal<K> {
 pub struct Histogram {
     pixels: usize,
     bins: usize,
+    stores: Stores,
 }
 
 impl Temporal<Histogram> {
@@ -629,7 +649,8 @@ impl Temporal<Histogram> {
     pub fn histogram(spec: Spec, sensor: SensorSize, bins: usize, bin_us: u64) -> Result<Self> {
         let pixels = sensor.pixels();
         let cells = pixels.checked_mul(2).filter(|&cells| u32::try_from(cells).is_ok());
-        Self::new(spec, Histogram { pixels, bins }, pixels, bins, bin_us, cells)
+        let stores = Stores::new(spec.bytes(), Isa::chosen().unwrap_or(Isa::Scalar));
+        Self::new(spec, Histogram { pixels, bins, stores }, pixels, bins, bin_us, cells)
     }
 }
 
@@ -638,6 +659,7 @@ impl Kind for Histogram {
     type Entry = u32;
     type Cell = u32;
     type Kept = Counted;
+    type Scratch = Option<Counted>;
 
     const KEPT_OF_TWO: bool = false;
 
@@ -675,49 +697,29 @@ impl Kind for Histogram {
         Ok(Counted::Words(words))
     }
 
-    fn make<'a>(self, out: &mut [u8], all: &'a impl Bins<'a, Self>) -> Result<()> {
-        let Self { pixels, bins } = self;
-        let stores = Stores::for_frame(out.len());
+    fn make<'a>(
+        self,
+        out: &mut [u8],
+        all: &'a impl Bins<'a, Self>,
+        scratch: &mut Option<Counted>,
+    ) -> Result<()> {
+        let Self { pixels, bins, .. } = self;
         let out = bytemuck::cast_slice_mut::<_, u32>(out);
         for j in 0..bins {
             // From the OFF plane of the bin to the end of its ON plane; the other bins' planes lie between.
             let out = &mut out[j * pixels..][..(bins + 1) * pixels];
-            let (off, on) = out.split_at_mut(bins * pixels);
-            let off = &mut off[..pixels];
-            // Which polarity comes next cannot be told.
-            let place = |entry: u32| {
-                let place = entry as usize;
-                select_unpredictable(place >= pixels, place + (bins - 1) * pixels, place)
-            };
-            match all.kept(j) {
-                Some(Counted::Bytes { low, carried }) => {
-                    let (low_off, low_on) = low.as_slice::<u8>().split_at(pixels);
-                    stores.widen(off, low_off);
-                    stores.widen(on, low_on);
-                    for &entry in carried {
-                        // Once for each time, so that never more is added than was counted.
-                        out[place(entry)] += 1 << 8;
-                    }
+            let mut counted = all.kept(j);
+            if counted.is_none() {
+                let bin = all.content(j);
+                if self.is_worth_keeping(&Content::EMPTY, &bin) && bin.planes.is_none() {
+                    // Without memory for it there is the other way.
+                    *scratch = self.keep_in_bytes(&bin, scratch.take()).ok();
+                    counted = scratch.as_ref();
                 }
-                Some(Counted::Words(words)) => {
-                    let (words_off, words_on) = words.as_slice::<u32>().split_at(pixels);
-                    stores.copy(off, words_off);
-                    stores.copy(on, words_on);
-                }
-                None => {
-                    let bin = all.content(j);
-                    if let Some(planes) = bin.planes {
-                        off.copy_from_slice(&planes[..pixels]);
-                        on.copy_from_slice(&planes[pixels..]);
-                    } else {
-                        off.fill(0);
-                        on.fill(0);
-                    }
-                    bin.for_each(|entry| {
-                        let count = &mut out[place(entry)];
-                        *count = count.wrapping_add(1);
-                    });
-                }
+            }
+            match counted {
+                Some(counted) => self.show(out, counted),
+                None => self.add_up(out, &all.content(j)),
             }
         }
         Ok(())
@@ -749,6 +751,54 @@ impl Counted {
 }
 
 impl Histogram {
+    /// The two planes of a bin, and the place of an entry, in a part of a frame that starts and ends with them.
+    fn planes(self, out: &mut [u32]) -> [&mut [u32]; 2] {
+        let (off, on) = out.split_at_mut(self.bins * self.pixels);
+        [&mut off[..self.pixels], on]
+    }
+
+    #[inline(always)]
+    fn place(self, entry: u32) -> usize {
+        let place = entry as usize;
+        // Which polarity comes next cannot be told.
+        select_unpredictable(place >= self.pixels, place + (self.bins - 1) * self.pixels, place)
+    }
+
+    fn show(self, out: &mut [u32], counted: &Counted) {
+        let stores = self.stores;
+        let [off, on] = self.planes(out);
+        match counted {
+            Counted::Bytes { low, carried } => {
+                let (low_off, low_on) = low.as_slice::<u8>().split_at(self.pixels);
+                stores.widen(off, low_off);
+                stores.widen(on, low_on);
+                for &entry in carried {
+                    out[self.place(entry)] += 1 << 8;
+                }
+            }
+            Counted::Words(words) => {
+                let (words_off, words_on) = words.as_slice::<u32>().split_at(self.pixels);
+                stores.copy(off, words_off);
+                stores.copy(on, words_on);
+            }
+        }
+    }
+
+    fn add_up(self, out: &mut [u32], bin: &Content<'_, Self>) {
+        let [off, on] = self.planes(out);
+        if let Some(planes) = bin.planes {
+            off.copy_from_slice(&planes[..self.pixels]);
+            on.copy_from_slice(&planes[self.pixels..]);
+        } else {
+            off.fill(0);
+            on.fill(0);
+        }
+        bin.for_each(|entry| {
+            let count = &mut out[self.place(entry)];
+            *count = count.wrapping_add(1);
+        });
+    }
+
     fn keep_in_bytes(self, bin: &Content<'_, Self>, spare: Option<Counted>) -> Result<Counted> {
         let (mut low, mut carried) = match spare.and_then(Counted::bytes) {
             Some(spare) => spare,
@@ -781,6 +831,7 @@ impl Histogram {
 pub struct Voxel {
     pixels: usize,
     bin_us: u64,
+    stores: Stores,
     knots: Knots,
 }
 
@@ -794,8 +845,9 @@ impl Temporal<Voxel> {
     /// A voxel grid of `bins` knots.
     pub fn voxel(spec: Spec, sensor: SensorSize, bins: usize, bin_us: u64) -> Result<Self> {
         let pixels = sensor.pixels();
-        let knots = Knots::new(Isa::chosen().unwrap_or(Isa::Scalar), bin_us);
-        Self::new(spec, Voxel { pixels, bin_us, knots }, pixels, bins - 1, bin_us, Some(pixels))
+        let isa = Isa::chosen().unwrap_or(Isa::Scalar);
+        let (stores, knots) = (Stores::new(spec.bytes(), isa), Knots::new(isa, bin_us));
+        Self::new(spec, Voxel { pixels, bin_us, stores, knots }, pixels, bins - 1, bin_us, Some(pixels))
     }
 }
 
@@ -838,6 +890,8 @@ impl Kind for Voxel {
     type Entry = VoxelEntry;
     type Cell = Shares;
     type Kept = Knot;
+    /// Of the bins on both sides of a knot.
+    type Scratch = [Sorted; 2];
 
     const KEPT_OF_TWO: bool = true;
 
@@ -870,19 +924,30 @@ impl Kind for Voxel {
         Ok(Knot { values, sorted })
     }
 
-    fn make<'a>(self, out: &mut [u8], bins: &'a impl Bins<'a, Self>) -> Result<()> {
-        let stores = Stores::for_frame(out.len());
+    fn make<'a>(
+        self,
+        out: &mut [u8],
+        bins: &'a impl Bins<'a, Self>,
+        [scratch_before, scratch_after]: &mut [Sorted; 2],
+    ) -> Result<()> {
         let mut knots = bytemuck::cast_slice_mut::<_, i32>(out).chunks_exact_mut(self.pixels);
         let mut before = Content::EMPTY;
+        // Whether the scratch of the bin after a knot, which is the one before the next, has its entries.
+        let mut is_sorted = false;
         // Knot `j` is between the bins `j - 1` and `j`; the outermost have one. What is kept is of two.
         for j in 0.. {
             let Some(knot) = knots.next() else { break };
             let is_last = knots.len() == 0;
             let kept = if j > 0 && !is_last { bins.kept(j) } else { None };
             let after = if is_last { Content::EMPTY } else { bins.content(j) };
-            match kept {
-                Some(kept) => stores.copy(bytemuck::cast_slice_mut(knot), kept.values.as_slice()),
-                None => self.knot(knot, [(&before, sorted_of(&before)), (&after, sorted_of(&after))])?,
+            std::mem::swap(scratch_before, scratch_after);
+            let mut was_sorted = std::mem::replace(&mut is_sorted, false);
+            if let Some(kept) = kept {
+                self.stores.copy(bytemuck::cast_slice_mut(knot), kept.values.as_slice());
+            } else {
+                let sorted_before = self.sorted(&before, scratch_before, &mut was_sorted);
+                let sorted_after = self.sorted(&after, scratch_after, &mut is_sorted);
+                self.knot(knot, [(&before, sorted_before), (&after, sorted_after)])?;
             }
             before = after;
         }
@@ -900,7 +965,7 @@ pub struct Knot {
 /// The entries of a bin, those of one part of the sensor after those of another: adding them up finds the sums in the cache.
 /// For sensors that are large enough; for others there are no parts.
 #[derive(Default)]
-struct Sorted {
+pub struct Sorted {
     entries: Vec<VoxelEntry>,
     /// Where those of each part end.
     ends: Vec<usize>,
@@ -983,6 +1048,23 @@ impl Voxel {
             self.knots.finish(out);
         }
         if fits { Ok(()) } else { self.knot_in_full(out, before, after) }
+    }
+
+    /// The entries of a bin, sorted: those that are kept, or in the scratch. None where that is no gain, or there is no memory.
+    fn sorted<'a>(
+        self,
+        bin: &Content<'a, Self>,
+        scratch: &'a mut Sorted,
+        is_there: &mut bool,
+    ) -> Option<&'a Sorted> {
+        let kept = sorted_of(bin);
+        if kept.is_some() {
+            return kept;
+        }
+        if !*is_there {
+            *is_there = bin.planes.is_none() && bin.len() > 0 && scratch.sort(self.pixels, bin).is_ok();
+        }
+        Some(&*scratch).filter(|scratch| *is_there && !scratch.ends.is_empty())
     }
 
     /// Adds one share of each entry to the sums of the pixels from `first` on. Whether they fit in 32 bits.
