@@ -1,7 +1,8 @@
 //! Windowed counts.
 //!
 //! Counted is in bytes. A plane of them fits into the L2 cache where counters of 32 bits do not, and clearing it takes a
-//! quarter of the time. What a byte has no room for is carried to a second plane, which most windows never touch.
+//! quarter of the time. What a byte has no room for is carried to a second plane, which most windows touch nowhere or in few
+//! places. These are listed, so that nobody has to go through all of it.
 //!
 //! What is published is the window that was counted into, handed over: its first reader makes the frame of it
 //! (`publish/frame.rs`). Counting goes on in one that came back, cleared where it was touched.
@@ -17,6 +18,9 @@ use std::sync::Arc;
 /// From this fraction of the sensor on, clearing all counts is faster than clearing those that were touched.
 const PIXELS_PER_TOUCHED: usize = 64;
 
+/// The same for carries, of which a few places are many: one pixel with most of the events.
+const COUNTS_PER_CARRIED: usize = 64;
+
 /// Windows that are kept for use again, and as many that publications still refer to.
 const KEPT: usize = 8;
 
@@ -24,9 +28,9 @@ const KEPT: usize = 8;
 struct Window {
     /// Modulo 256.
     low: Memory,
-    /// How often each went around, modulo 2^24; all 0 unless `has_carried`.
+    /// How often each went around, modulo 2^24; 0 but where `carried` says.
     high: Memory,
-    has_carried: bool,
+    carried: Carried,
     /// The pixels that were counted at, repeats included, while there is room.
     touched: Vec<u32>,
     is_touched_all_over: bool,
@@ -37,7 +41,7 @@ impl Window {
         Ok(Self {
             low: Memory::zeroed_for::<u8>(STATE, Some(counts))?,
             high: Memory::zeroed_for::<u32>(STATE, Some(counts))?,
-            has_carried: false,
+            carried: Carried { places: new_list(counts / COUNTS_PER_CARRIED)?, is_all_over: false },
             touched: new_list(pixels / PIXELS_PER_TOUCHED)?,
             is_touched_all_over: false,
         })
@@ -63,26 +67,60 @@ impl Window {
             let low = low.as_chunks_mut::<2>().0;
             self.touched.iter().for_each(|&pixel| low[pixel as usize] = [0; 2]);
         }
-        if self.has_carried {
-            self.high.as_mut_slice::<u32>().fill(0);
-        }
+        self.carried.clear(self.high.as_mut_slice());
         self.touched.clear();
-        (self.has_carried, self.is_touched_all_over) = (false, false);
+        self.is_touched_all_over = false;
     }
 
     /// Writes the counts, modulo 2^32.
     fn show(&self, out: &mut [u8]) {
         let out = bytemuck::cast_slice_mut::<_, u32>(out);
-        let low = self.low.as_slice::<u8>();
-        if self.has_carried {
-            for ((out, &low), &high) in out.iter_mut().zip(low).zip(self.high.as_slice::<u32>()) {
-                *out = high << 8 | u32::from(low);
+        let (low, high) = (self.low.as_slice::<u8>(), self.high.as_slice::<u32>());
+        let whole = |low: u8, high: u32| high << 8 | u32::from(low);
+        if self.carried.is_all_over {
+            for ((out, &low), &high) in out.iter_mut().zip(low).zip(high) {
+                *out = whole(low, high);
             }
         } else {
             for (out, &low) in out.iter_mut().zip(low) {
                 *out = u32::from(low);
             }
+            self.carried.places.iter().for_each(|&place| out[place] = whole(low[place], high[place]));
         }
+    }
+}
+
+/// Where a window has counts that went around.
+struct Carried {
+    /// Each place whose `high` is not 0, and maybe some whose is, while there is room.
+    places: Vec<usize>,
+    is_all_over: bool,
+}
+
+impl Carried {
+    /// Adds to how often a count went around.
+    #[cold]
+    fn carry(&mut self, high: &mut [u32], place: usize, times: i64) {
+        let high = &mut high[place];
+        // Where it is not 0, the place is listed.
+        if *high == 0 && !self.is_all_over {
+            if self.places.len() < self.places.capacity() {
+                self.places.push(place);
+            } else {
+                self.is_all_over = true;
+            }
+        }
+        *high = high.wrapping_add(times as u32);
+    }
+
+    fn clear(&mut self, high: &mut [u32]) {
+        if self.is_all_over {
+            high.fill(0);
+        } else {
+            self.places.iter().for_each(|&place| high[place] = 0);
+        }
+        self.places.clear();
+        self.is_all_over = false;
     }
 }
 
@@ -90,7 +128,7 @@ impl Window {
 struct Counter<'a, const UP: bool> {
     low: &'a mut [u8],
     high: &'a mut [u32],
-    has_carried: &'a mut bool,
+    carried: &'a mut Carried,
 }
 
 impl<const UP: bool> Counter<'_, UP> {
@@ -100,7 +138,7 @@ impl<const UP: bool> Counter<'_, UP> {
         let (count, carries) = if UP { low.overflowing_add(1) } else { low.overflowing_sub(1) };
         *low = count;
         if carries {
-            self.carry(place, if UP { 1 } else { -1 });
+            self.carried.carry(self.high, place, if UP { 1 } else { -1 });
         }
     }
 
@@ -109,14 +147,8 @@ impl<const UP: bool> Counter<'_, UP> {
         let sum = i64::from(self.low[place]) + if UP { events } else { -events };
         self.low[place] = sum as u8;
         if sum >> 8 != 0 {
-            self.carry(place, sum >> 8);
+            self.carried.carry(self.high, place, sum >> 8);
         }
-    }
-
-    #[cold]
-    fn carry(&mut self, place: usize, times: i64) {
-        self.high[place] = self.high[place].wrapping_add(times as u32);
-        *self.has_carried = true;
     }
 }
 
@@ -148,8 +180,8 @@ impl<const BY_POLARITY: bool> Counts<BY_POLARITY> {
 
     #[inline(always)]
     fn count<const UP: bool>(&mut self, Columns { pixel: pixels, p: ps, .. }: Columns<'_>) {
-        let Window { low, high, has_carried, .. } = self.window();
-        let mut counter = Counter::<UP> { low: low.as_mut_slice(), high: high.as_mut_slice(), has_carried };
+        let Window { low, high, carried, .. } = self.window();
+        let mut counter = Counter::<UP> { low: low.as_mut_slice(), high: high.as_mut_slice(), carried };
         let hot = hot::pixel(pixels);
         if BY_POLARITY {
             let place = |pixel: u32, p: u8| 2 * pixel as usize + usize::from(p != 0);
@@ -280,6 +312,7 @@ mod tests {
     use super::super::Config;
     use super::*;
     use crate::geometry::SensorSize;
+    use std::ops::Range;
 
     fn counts<const BY_POLARITY: bool>(kernel: &Counts<BY_POLARITY>) -> Vec<u32> {
         let mut out = vec![7; kernel.pixels * Counts::<BY_POLARITY>::PER_PIXEL];
@@ -295,7 +328,7 @@ mod tests {
         for window in [by_pixel.window(), by_polarity.window()] {
             window.low.as_mut_slice::<u8>().fill(254);
             window.high.as_mut_slice::<u32>().fill((1 << 24) - 1);
-            window.has_carried = true;
+            window.carried.is_all_over = true;
         }
         let events = Columns { t: &[1; 4], pixel: &[1, 1, 1, 0], p: &[1, 0, 7, 0] };
         by_pixel.accumulate(events, 1).unwrap();
@@ -347,5 +380,85 @@ mod tests {
             assert_eq!((by_one, by_two), (both, expected.concat()));
             assert!(counts(&by_pixel).iter().chain(&counts(&by_polarity)).all(|&count| count == 0));
         }
+    }
+
+    /// Adds calls to a window of both kernels, takes some back, and compares with a naive count. `calls`: the pixels of
+    /// each, and whether it stays. Returns whether either was carried all over.
+    fn check_window(
+        by_pixel: &mut Counts<false>,
+        by_polarity: &mut Counts<true>,
+        calls: &[(Vec<u32>, bool)],
+    ) -> [bool; 2] {
+        let mut expected = vec![[0_u32; 2]; by_pixel.pixels];
+        for (call, (among, stays)) in calls.iter().enumerate() {
+            let p: Vec<u8> = (0..among.len()).map(|i| u8::from((i + call) % 4 != 0) * 3).collect();
+            for (pixel, p) in among.chunks(256).zip(p.chunks(256)) {
+                let events = Columns { t: &[], pixel, p };
+                by_pixel.add(events);
+                by_polarity.add(events);
+            }
+            for (pixel, p) in among.chunks(256).zip(p.chunks(256)).filter(|_| !stays) {
+                let events = Columns { t: &[], pixel, p };
+                by_pixel.remove(events);
+                by_polarity.remove(events);
+            }
+            if *stays {
+                among.iter().zip(&p).for_each(|(&at, &p)| expected[at as usize][usize::from(p != 0)] += 1);
+            }
+        }
+        assert_eq!(counts(by_pixel), expected.iter().map(|[off, on]| off + on).collect::<Vec<_>>());
+        assert_eq!(counts(by_polarity), expected.concat());
+        let carried =
+            [&by_pixel.window().carried, &by_polarity.window().carried].map(|carried| carried.is_all_over);
+        let mut recipes = [by_pixel.recipe().unwrap(), by_polarity.recipe().unwrap()];
+        by_pixel.prescribe(&mut *recipes[0], None).unwrap();
+        by_polarity.prescribe(&mut *recipes[1], None).unwrap();
+        let mut out = vec![7_u32; expected.len() * 2];
+        recipes[1].make(bytemuck::cast_slice_mut(&mut out)).unwrap();
+        assert_eq!(out, expected.concat());
+        assert!(counts(by_pixel).iter().chain(&counts(by_polarity)).all(|&count| count == 0));
+        carried
+    }
+
+    #[test]
+    fn carries_are_right_in_few_places_in_many_and_taken_back() {
+        let sensor = SensorSize::new(80, 16).unwrap();
+        let mut by_pixel = Counts::<false>::new(Config::EventCount.spec(sensor)).unwrap();
+        let mut by_polarity = Counts::<true>::new(Config::Polarity.spec(sensor)).unwrap();
+        assert_eq!(by_pixel.window().carried.places.capacity(), 20);
+        let mut check = |calls: &[_]| check_window(&mut by_pixel, &mut by_polarity, calls);
+
+        // All pixels of a range so often, each in turn.
+        let each = |pixels: Range<u32>, times| (0..times).flat_map(|_| pixels.clone()).collect::<Vec<u32>>();
+        let hot: Vec<u32> = (0..9000).map(|i| if i % 9 == 0 { i % 1280 } else { 77 }).collect();
+        let few = (each(300..310, 1100), true);
+        let many = (each(0..1280, 1100), true);
+        for _ in 0..3 {
+            assert_eq!(check(&[few.clone(), (hot.clone(), true)]), [false; 2]);
+            assert_eq!(check(&[(hot.clone(), true), many.clone(), few.clone()]), [true; 2]);
+            assert_eq!(check(&[(hot.clone(), true)]), [false; 2]);
+            // Places are listed again when they carry after all was taken back, which fills the list.
+            let back = (each(40..43, 2000), false);
+            assert_eq!(check(&[back.clone(), few.clone(), back.clone()]), [false; 2]);
+            assert!(check(&vec![back; 30])[0]);
+            assert_eq!(check(&[(each(0..1280, 1100), false), few.clone()]), [true; 2]);
+            // Exactly the room there is, and one more.
+            assert_eq!(check(&[(each(5..25, 256), true)]), [false; 2]);
+            assert_eq!(check(&[(each(5..26, 256), true)]), [true, false]);
+        }
+    }
+
+    #[test]
+    fn what_goes_below_zero_comes_back() {
+        // Another thread may change what is taken back.
+        let sensor = SensorSize::new(64, 2).unwrap();
+        let mut kernel = Counts::<false>::new(Config::EventCount.spec(sensor)).unwrap();
+        let events = |pixel| Columns { t: &[], pixel, p: &[] };
+        kernel.remove(events(&[1, 1, 100]));
+        assert_eq!((counts(&kernel)[1], counts(&kernel)[100]), (u32::MAX - 1, u32::MAX));
+        kernel.add(events(&[1; 3]));
+        assert_eq!((counts(&kernel)[1], counts(&kernel)[100]), (1, u32::MAX));
+        kernel.close_window().unwrap();
+        assert!(counts(&kernel).iter().all(|&count| count == 0));
     }
 }
