@@ -366,6 +366,10 @@ pub struct Block {
     columns: Box<Room>,
     len: usize,
     needs: Needs,
+    /// Whether any event of the block before was outside the sensor.
+    squeezes: bool,
+    /// Columns that are being counted while the next are decoded.
+    before: Box<Room>,
     held: Held,
 }
 
@@ -427,6 +431,7 @@ impl Held {
 }
 
 /// Room for the columns of a block, and for what a vector store writes beyond the last event.
+#[repr(C, align(64))]
 struct Room {
     t: [u64; BLOCK + LANES],
     pixel: [u32; BLOCK + LANES],
@@ -434,6 +439,10 @@ struct Room {
 }
 
 impl Room {
+    const fn new() -> Self {
+        Self { t: [0; BLOCK + LANES], pixel: [0; BLOCK + LANES], p: [0; BLOCK + LANES] }
+    }
+
     /// The columns of the first `n` events, those that are needed.
     fn first(&self, n: usize, needs: Needs) -> Columns<'_> {
         Columns {
@@ -446,6 +455,9 @@ impl Room {
 
 /// Events that a vector store may write at once.
 const LANES: usize = 16;
+
+/// So many events of a block are decoded, then as many of the one before are counted.
+const GROUP: usize = 16;
 
 /// What a stretch of events was decoded to.
 struct Decoded {
@@ -467,13 +479,14 @@ impl Block {
     /// A block that is filled in this way, which the machine must have.
     pub fn new(isa: Isa) -> Self {
         assert!(Isa::available().contains(&isa));
-        let columns = Room { t: [0; BLOCK + LANES], pixel: [0; BLOCK + LANES], p: [0; BLOCK + LANES] };
         Self {
             isa,
             raw: Box::new([0; RAW]),
-            columns: Box::new(columns),
+            columns: Box::new(Room::new()),
             len: 0,
             needs: Needs::ALL,
+            squeezes: false,
+            before: Box::new(Room::new()),
             held: Held::default(),
         }
     }
@@ -487,23 +500,41 @@ impl Block {
         sensor: SensorSize,
         needs: Needs,
     ) -> (Found, bool) {
+        self.load_and(events, range, sensor, needs, |_, _| ())
+    }
+
+    /// [`load`](Self::load), which calls `after` with the room of the block before and the number of each [`GROUP`] of events that
+    /// was decoded. Where events are decoded one at a time it is not called.
+    #[inline(always)]
+    fn load_and(
+        &mut self,
+        events: &Events<'_>,
+        range: Range<usize>,
+        sensor: SensorSize,
+        needs: Needs,
+        mut after: impl FnMut(&Room, usize),
+    ) -> (Found, bool) {
         let count = range.len();
         assert!(count <= BLOCK && range.end <= events.len);
+        let Self { columns, before, squeezes, .. } = self;
+        let after = |group| after(before, group);
         let Decoded { inside, latest, bad } = match self.isa {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 if events.layout == Layout::PACKED => {
                 // SAFETY: as below.
-                unsafe { avx2::decode(events.data, events.len, range, sensor, needs, &mut self.columns) }
+                unsafe { avx2::decode(events.data, events.len, range, sensor, needs, columns, after) }
             }
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 if events.layout == Layout::PACKED => {
                 // SAFETY: `new` saw that the machine has what the function needs. `range` is inside the records, which are
                 // packed and readable by the promise of `from_raw`.
-                unsafe { avx512::decode(events.data, events.len, range, sensor, needs, &mut self.columns) }
+                unsafe {
+                    avx512::decode(events.data, events.len, range, sensor, needs, columns, *squeezes, after)
+                }
             }
             _ => self.decode(events, range, sensor),
         };
-        (self.len, self.needs) = (inside, needs);
+        (self.len, self.needs, self.squeezes) = (inside, needs, inside < count);
         let out_of_bounds = (count - inside) as u64;
         (Found { events: count as u64, out_of_bounds, latest: (inside > 0).then_some(latest) }, bad)
     }

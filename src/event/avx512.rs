@@ -101,7 +101,8 @@ unsafe fn load_some(from: *const u8, count: usize) -> __m512i {
     bytes
 }
 
-/// Decodes the records of `range`, of `len` packed ones at `data`, into `room`.
+/// Decodes the records of `range`, of `len` packed ones at `data`, into `room`. `squeezes`: from the first group on, what
+/// lies outside is squeezed out without looking whether anything does. After each group, `after` is called with its number.
 ///
 /// # Safety
 ///
@@ -116,14 +117,16 @@ pub unsafe fn decode(
     sensor: SensorSize,
     needs: Needs,
     room: &mut Room,
+    squeezes: bool,
+    after: impl FnMut(usize),
 ) -> Decoded {
     // SAFETY: as this function's.
     unsafe {
-        match needs {
-            Needs { t: false, p: false } => decode_columns::<false, false>(data, len, range, sensor, room),
-            Needs { t: false, p: true } => decode_columns::<false, true>(data, len, range, sensor, room),
-            Needs { t: true, p: false } => decode_columns::<true, false>(data, len, range, sensor, room),
-            Needs { t: true, p: true } => decode_columns::<true, true>(data, len, range, sensor, room),
+        match (needs.t, needs.p) {
+            (false, false) => decode_columns::<false, false>(data, len, range, sensor, room, squeezes, after),
+            (false, true) => decode_columns::<false, true>(data, len, range, sensor, room, squeezes, after),
+            (true, false) => decode_columns::<true, false>(data, len, range, sensor, room, squeezes, after),
+            (true, true) => decode_columns::<true, true>(data, len, range, sensor, room, squeezes, after),
         }
     }
 }
@@ -141,6 +144,8 @@ unsafe fn decode_columns<const WITH_T: bool, const WITH_P: bool>(
     range: Range<usize>,
     sensor: SensorSize,
     room: &mut Room,
+    mut squeezes: bool,
+    mut after: impl FnMut(usize),
 ) -> Decoded {
     debug_assert!(range.start <= range.end && range.end <= len && range.len() <= BLOCK);
     // SAFETY: the arrays are 64 bytes.
@@ -159,7 +164,7 @@ unsafe fn decode_columns<const WITH_T: bool, const WITH_P: bool>(
     let low = _mm512_set1_epi32(0xFFFF);
 
     let (mut n, mut latest, mut all) = (0, _mm512_setzero_si512(), _mm512_setzero_si512());
-    for start in range.clone().step_by(LANES) {
+    for (group, start) in range.clone().step_by(LANES).enumerate() {
         let count = LANES.min(range.end - start);
         let valid = ((1_u32 << count) - 1) as u16;
         let at = data.wrapping_add(start * STRIDE);
@@ -218,7 +223,10 @@ unsafe fn decode_columns<const WITH_T: bool, const WITH_P: bool>(
         let (to_t, to_pixel, to_p) = (&raw mut room.t[n], &raw mut room.pixel[n], &raw mut room.p[n]);
         // SAFETY: each column has at least `LANES` elements from `n < BLOCK` on.
         unsafe {
-            if inside == u16::MAX {
+            // Where some are outside, others of the block mostly are, too: a branch that cannot be foreseen costs more than
+            // squeezing where there is nothing to be squeezed out.
+            squeezes |= inside != u16::MAX;
+            if !squeezes {
                 _mm512_storeu_si512(to_pixel.cast(), pixel);
                 if WITH_T {
                     _mm512_storeu_si512(to_t.cast(), t0);
@@ -241,6 +249,7 @@ unsafe fn decode_columns<const WITH_T: bool, const WITH_P: bool>(
             }
         }
         n += inside.count_ones() as usize;
+        after(group);
     }
     Decoded {
         inside: n,
