@@ -445,10 +445,15 @@ impl Room {
 
     /// The columns of the first `n` events, those that are needed.
     fn first(&self, n: usize, needs: Needs) -> Columns<'_> {
+        self.some(0..n, needs)
+    }
+
+    #[inline(always)]
+    fn some(&self, events: Range<usize>, needs: Needs) -> Columns<'_> {
         Columns {
-            t: if needs.t { &self.t[..n] } else { &[] },
-            pixel: &self.pixel[..n],
-            p: if needs.p { &self.p[..n] } else { &[] },
+            t: if needs.t { &self.t[events.clone()] } else { &[] },
+            pixel: &self.pixel[events.clone()],
+            p: if needs.p { &self.p[events] } else { &[] },
         }
     }
 }
@@ -457,7 +462,7 @@ impl Room {
 const LANES: usize = 16;
 
 /// So many events of a block are decoded, then as many of the one before are counted.
-const GROUP: usize = 16;
+pub const GROUP: usize = 16;
 
 /// What a stretch of events was decoded to.
 struct Decoded {
@@ -500,11 +505,11 @@ impl Block {
         sensor: SensorSize,
         needs: Needs,
     ) -> (Found, bool) {
-        self.load_and(events, range, sensor, needs, |_, _| ())
+        self.load_and(events, range, sensor, needs, |_| ())
     }
 
-    /// [`load`](Self::load), which calls `after` with the room of the block before and the number of each [`GROUP`] of events that
-    /// was decoded. Where events are decoded one at a time it is not called.
+    /// [`load`](Self::load), which calls `after` with the room of the block before whenever about a [`GROUP`] of events was
+    /// decoded. Where events are decoded one at a time it is not called.
     #[inline(always)]
     fn load_and(
         &mut self,
@@ -512,12 +517,12 @@ impl Block {
         range: Range<usize>,
         sensor: SensorSize,
         needs: Needs,
-        mut after: impl FnMut(&Room, usize),
+        mut after: impl FnMut(&Room),
     ) -> (Found, bool) {
         let count = range.len();
         assert!(count <= BLOCK && range.end <= events.len);
         let Self { columns, before, squeezes, .. } = self;
-        let after = |group| after(before, group);
+        let after = || after(before);
         let Decoded { inside, latest, bad } = match self.isa {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 if events.layout == Layout::PACKED => {
@@ -683,18 +688,28 @@ impl<'a> Call<'a> {
     }
 }
 
-/// What is to be done with a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Take it in.
-    Add,
-    /// Take it back: it is of a call that is rejected.
-    Remove,
+/// Takes in-bounds events in, and back if their call is rejected after all.
+pub trait TakesBack {
+    /// Takes a block in.
+    fn add(&mut self, events: Columns<'_>);
+
+    /// Whether this block may be taken in by [`add_group`](Self::add_group). If so, nothing else will be asked for before all of
+    /// it was.
+    fn may_be_in_groups(&mut self, events: Columns<'_>) -> bool;
+
+    /// Takes the next few events of such a block in.
+    fn add_group(&mut self, events: Columns<'_>);
+
+    /// Takes back events that were taken in, in whatever order.
+    fn remove(&mut self, events: Columns<'_>);
 }
 
 /// Hands over the in-bounds events of a call while their timestamps are looked at: one pass over the caller's memory, for
 /// whoever can take events back. Fails with the largest timestamp, after all that was added was removed, if that is out of
 /// range.
+///
+/// While a block is decoded, a group after the other, the one before is handed over, a group after the other: one waits for
+/// the caller's memory, the other for the kernel's.
 ///
 /// The events are read again to remove them. If another thread changes their coordinates meanwhile, others are removed than
 /// were added.
@@ -703,21 +718,40 @@ pub fn in_one_pass(
     sensor: SensorSize,
     block: &mut Block,
     needs: Needs,
-    mut f: impl FnMut(Step, Columns<'_>),
+    to: &mut impl TakesBack,
 ) -> Result<Found, u64> {
     let mut total = Found::default();
+    // How many events of the block before are still to be handed over.
+    let mut waiting = 0;
     for range in blocks(0..events.len()) {
-        let start = range.start;
-        let (found, bad) = block.load(&events, range, sensor, needs);
+        let (start, is_last) = (range.start, range.end == events.len());
+        let (found, bad) = if waiting == 0 {
+            block.load(&events, range, sensor, needs)
+        } else {
+            let mut done = 0;
+            let result = block.load_and(&events, range, sensor, needs, |before| {
+                let end = waiting.min(done + GROUP);
+                to.add_group(before.some(done..end, needs));
+                done = end;
+            });
+            to.add_group(block.before.some(done..waiting, needs));
+            waiting = 0;
+            result
+        };
         if bad {
             for range in blocks(0..start) {
                 block.load(&events, range, sensor, needs);
-                f(Step::Remove, block.columns());
+                to.remove(block.columns());
             }
             return Err(events.largest_out_of_range());
         }
         if found.in_bounds() > 0 {
-            f(Step::Add, block.columns());
+            if !is_last && to.may_be_in_groups(block.columns()) {
+                waiting = block.len;
+                std::mem::swap(&mut block.columns, &mut block.before);
+            } else {
+                to.add(block.columns());
+            }
         }
         total.add(found);
     }

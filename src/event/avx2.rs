@@ -4,7 +4,7 @@
 //! lies outside the sensor is squeezed out with permutations from a table, which is skipped where all eight are inside.
 //! As in the version for AVX-512, a load into a register is the private copy, and is assembly for that reason.
 
-use super::{BLOCK, Decoded, GROUP, Layout, Needs, Room, TIMESTAMP_LIMIT};
+use super::{BLOCK, Decoded, Layout, Needs, Room, TIMESTAMP_LIMIT};
 use crate::geometry::SensorSize;
 use std::arch::asm;
 use std::arch::x86_64::{
@@ -88,8 +88,8 @@ unsafe fn store_members(to: *mut u8, lanes: __m256i, members: __m128i) {
     unsafe { _mm256_storeu_si256(to.cast(), lanes) };
 }
 
-/// Decodes the records of `range`, of `len` packed ones at `data`, into `room`. After each [`GROUP`](super::GROUP) of them, the
-/// last one maybe shorter, `after` is called with its number.
+/// Decodes the records of `range`, of `len` packed ones at `data`, into `room`. `after` is called
+/// after each 16 of them.
 ///
 /// # Safety
 ///
@@ -104,7 +104,7 @@ pub unsafe fn decode(
     sensor: SensorSize,
     needs: Needs,
     room: &mut Room,
-    mut after: impl FnMut(usize),
+    mut after: impl FnMut(),
 ) -> Decoded {
     debug_assert!(range.start <= range.end && range.end <= len && range.len() <= BLOCK);
     // A side beyond 2^16 holds every coordinate. Pixel indices inside the sensor are below 2^32, so that they are right
@@ -119,7 +119,7 @@ pub unsafe fn decode(
     // The largest `t` inside, its sign flipped: at first that of 0.
     let (mut n, mut latest, mut all) = (0, sign, _mm256_setzero_si256());
     let mut last = [0_u8; LANES * STRIDE + LOADED];
-    let mut done = 0;
+    let mut is_second = true;
     for start in range.clone().step_by(LANES) {
         let count = LANES.min(range.end - start);
         let mut at = data.wrapping_add(start * STRIDE);
@@ -219,9 +219,9 @@ pub unsafe fn decode(
             }
         }
         n += inside.count_ones() as usize;
-        done += count;
-        if done % GROUP == 0 || done == range.len() {
-            after((done - 1) / GROUP);
+        is_second = !is_second;
+        if is_second {
+            after();
         }
     }
     let lanes = |v: __m256i| {

@@ -102,7 +102,7 @@ unsafe fn load_some(from: *const u8, count: usize) -> __m512i {
 }
 
 /// Decodes the records of `range`, of `len` packed ones at `data`, into `room`. `squeezes`: from the first group on, what
-/// lies outside is squeezed out without looking whether anything does. After each group, `after` is called with its number.
+/// lies outside is squeezed out without looking whether anything does. `after` is called after each group.
 ///
 /// # Safety
 ///
@@ -118,7 +118,7 @@ pub unsafe fn decode(
     needs: Needs,
     room: &mut Room,
     squeezes: bool,
-    after: impl FnMut(usize),
+    after: impl FnMut(),
 ) -> Decoded {
     // SAFETY: as this function's.
     unsafe {
@@ -145,7 +145,7 @@ unsafe fn decode_columns<const WITH_T: bool, const WITH_P: bool>(
     sensor: SensorSize,
     room: &mut Room,
     mut squeezes: bool,
-    mut after: impl FnMut(usize),
+    mut after: impl FnMut(),
 ) -> Decoded {
     debug_assert!(range.start <= range.end && range.end <= len && range.len() <= BLOCK);
     // SAFETY: the arrays are 64 bytes.
@@ -164,7 +164,7 @@ unsafe fn decode_columns<const WITH_T: bool, const WITH_P: bool>(
     let low = _mm512_set1_epi32(0xFFFF);
 
     let (mut n, mut latest, mut all) = (0, _mm512_setzero_si512(), _mm512_setzero_si512());
-    for (group, start) in range.clone().step_by(LANES).enumerate() {
+    for start in range.clone().step_by(LANES) {
         let count = LANES.min(range.end - start);
         let valid = ((1_u32 << count) - 1) as u16;
         let at = data.wrapping_add(start * STRIDE);
@@ -249,7 +249,7 @@ unsafe fn decode_columns<const WITH_T: bool, const WITH_P: bool>(
             }
         }
         n += inside.count_ones() as usize;
-        after(group);
+        after();
     }
     Decoded {
         inside: n,

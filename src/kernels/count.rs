@@ -10,7 +10,8 @@
 use super::kept::Kept;
 use super::{Kernel, PublishesRecipes, Retracts, STATE, hot, new_list};
 use crate::error::{Error, Result};
-use crate::event::{Columns, Needs};
+use crate::event::{Block, Columns, Events, Found, GROUP, Needs, TakesBack, in_one_pass};
+use crate::geometry::SensorSize;
 use crate::publish::{Memory, Recipe, Spec};
 use std::any::Any;
 use std::sync::Arc;
@@ -31,9 +32,7 @@ struct Window {
     /// How often each went around, modulo 2^24; 0 but where `carried` says.
     high: Memory,
     carried: Carried,
-    /// The pixels that were counted at, repeats included, while there is room.
-    touched: Vec<u32>,
-    is_touched_all_over: bool,
+    touched: Touched,
 }
 
 impl Window {
@@ -42,34 +41,23 @@ impl Window {
             low: Memory::zeroed_for::<u8>(STATE, Some(counts))?,
             high: Memory::zeroed_for::<u32>(STATE, Some(counts))?,
             carried: Carried { places: new_list(counts / COUNTS_PER_CARRIED)?, is_all_over: false },
-            touched: new_list(pixels / PIXELS_PER_TOUCHED)?,
-            is_touched_all_over: false,
+            touched: Touched { pixels: new_list(pixels / PIXELS_PER_TOUCHED)?, is_all_over: false },
         })
-    }
-
-    /// Takes note of where will be counted.
-    fn touch(&mut self, pixels: &[u32]) {
-        if self.is_touched_all_over {
-        } else if pixels.len() <= self.touched.capacity() - self.touched.len() {
-            self.touched.extend_from_slice(pixels);
-        } else {
-            self.is_touched_all_over = true;
-        }
     }
 
     fn clear(&mut self, counts_per_pixel: usize) {
         let low = self.low.as_mut_slice::<u8>();
-        if self.is_touched_all_over {
+        if self.touched.is_all_over {
             low.fill(0);
         } else if counts_per_pixel == 1 {
-            self.touched.iter().for_each(|&pixel| low[pixel as usize] = 0);
+            self.touched.pixels.iter().for_each(|&pixel| low[pixel as usize] = 0);
         } else {
             let low = low.as_chunks_mut::<2>().0;
-            self.touched.iter().for_each(|&pixel| low[pixel as usize] = [0; 2]);
+            self.touched.pixels.iter().for_each(|&pixel| low[pixel as usize] = [0; 2]);
         }
         self.carried.clear(self.high.as_mut_slice());
-        self.touched.clear();
-        self.is_touched_all_over = false;
+        self.touched.pixels.clear();
+        self.touched.is_all_over = false;
     }
 
     /// Writes the counts, modulo 2^32.
@@ -86,6 +74,25 @@ impl Window {
                 *out = u32::from(low);
             }
             self.carried.places.iter().for_each(|&place| out[place] = whole(low[place], high[place]));
+        }
+    }
+}
+
+/// Where a window was counted in.
+struct Touched {
+    /// The pixels, repeats included, while there is room.
+    pixels: Vec<u32>,
+    is_all_over: bool,
+}
+
+impl Touched {
+    /// Takes note of where will be counted.
+    fn touch(&mut self, pixels: &[u32]) {
+        if self.is_all_over {
+        } else if pixels.len() <= self.pixels.capacity() - self.pixels.len() {
+            self.pixels.extend_from_slice(pixels);
+        } else {
+            self.is_all_over = true;
         }
     }
 }
@@ -124,31 +131,114 @@ impl Carried {
     }
 }
 
-/// Counting up (`UP`) or down in a window.
-struct Counter<'a, const UP: bool> {
+/// Counting in a window, up (`UP`) or down.
+struct Counting<'a, const BY_POLARITY: bool> {
     low: &'a mut [u8],
     high: &'a mut [u32],
     carried: &'a mut Carried,
+    touched: &'a mut Touched,
 }
 
-impl<const UP: bool> Counter<'_, UP> {
-    #[inline(always)]
-    fn one(&mut self, place: usize) {
-        let low = &mut self.low[place];
-        let (count, carries) = if UP { low.overflowing_add(1) } else { low.overflowing_sub(1) };
-        *low = count;
-        if carries {
-            self.carried.carry(self.high, place, if UP { 1 } else { -1 });
-        }
-    }
-
-    fn many(&mut self, place: usize, events: usize) {
+impl<const BY_POLARITY: bool> Counting<'_, BY_POLARITY> {
+    fn many<const UP: bool>(&mut self, place: usize, events: usize) {
         let events = events as i64;
         let sum = i64::from(self.low[place]) + if UP { events } else { -events };
         self.low[place] = sum as u8;
         if sum >> 8 != 0 {
             self.carried.carry(self.high, place, sum >> 8);
         }
+    }
+
+    #[inline(always)]
+    fn place(pixel: u32, p: u8) -> usize {
+        if BY_POLARITY { 2 * pixel as usize + usize::from(p != 0) } else { pixel as usize }
+    }
+
+    /// Counts one event at a place. What is counted in is looked up once, not again after each store of a byte.
+    #[inline(always)]
+    fn one<const UP: bool>(&mut self) -> impl FnMut(usize) {
+        let Self { low, high, carried, .. } = self;
+        let (low, high): (&mut [u8], &mut [u32]) = (low, high);
+        |place| {
+            let low = &mut low[place];
+            let (count, carries) = if UP { low.overflowing_add(1) } else { low.overflowing_sub(1) };
+            *low = count;
+            if carries {
+                carried.carry(high, place, if UP { 1 } else { -1 });
+            }
+        }
+    }
+
+    /// Each by itself.
+    #[inline(always)]
+    fn each<const UP: bool>(&mut self, Columns { pixel: pixels, p: ps, .. }: Columns<'_>) {
+        let mut one = self.one::<UP>();
+        if BY_POLARITY {
+            pixels.iter().zip(ps).for_each(|(&pixel, &p)| one(Self::place(pixel, p)));
+        } else {
+            pixels.iter().for_each(|&pixel| one(Self::place(pixel, 0)));
+        }
+    }
+
+    /// Those at the pixel where most are together, the others each by itself.
+    fn around<const UP: bool>(&mut self, hot: u32, Columns { pixel: pixels, p: ps, .. }: Columns<'_>) {
+        if BY_POLARITY {
+            // Of the few elsewhere it is counted how many are ON, and of all, several at a time.
+            let mut on_elsewhere = 0;
+            let mut one = self.one::<UP>();
+            let at_hot = hot::elsewhere(hot, pixels, ps, |pixel, p| {
+                on_elsewhere += usize::from(p != 0);
+                one(Self::place(pixel, p));
+            });
+            drop(one);
+            let on = ps.iter().map(|&p| u32::from(p != 0)).sum::<u32>() as usize - on_elsewhere;
+            self.many::<UP>(Self::place(hot, 0), at_hot - on);
+            self.many::<UP>(Self::place(hot, 1), on);
+        } else {
+            let mut one = self.one::<UP>();
+            let rest = |pixel, ()| one(Self::place(pixel, 0));
+            let at_hot = hot::elsewhere(hot, pixels, hot::nothing(pixels), rest);
+            drop(one);
+            self.many::<UP>(Self::place(hot, 0), at_hot);
+        }
+    }
+
+    #[inline(always)]
+    fn count<const UP: bool>(&mut self, events: Columns<'_>) {
+        self.touched.touch(events.pixel);
+        match hot::pixel(events.pixel) {
+            Some(hot) => self.around::<UP>(hot, events),
+            None => self.each::<UP>(events),
+        }
+    }
+}
+
+impl<const BY_POLARITY: bool> TakesBack for Counting<'_, BY_POLARITY> {
+    fn add(&mut self, events: Columns<'_>) {
+        self.count::<true>(events);
+    }
+
+    fn may_be_in_groups(&mut self, events: Columns<'_>) -> bool {
+        // By polarity it was found to be slower.
+        let may_be = !BY_POLARITY && hot::pixel(events.pixel).is_none();
+        if may_be {
+            self.touched.touch(events.pixel);
+        }
+        may_be
+    }
+
+    #[inline(always)]
+    fn add_group(&mut self, events: Columns<'_>) {
+        match <&[u32; GROUP]>::try_from(events.pixel) {
+            // A loop of known length is unrolled.
+            Ok(pixel) if !BY_POLARITY => self.each::<true>(Columns { pixel, ..events }),
+            _ => self.each::<true>(events),
+        }
+    }
+
+    fn remove(&mut self, events: Columns<'_>) {
+        // Other pixels than were added, where another thread writes to the array: they are to be cleared, too.
+        self.count::<false>(events);
     }
 }
 
@@ -178,33 +268,9 @@ impl<const BY_POLARITY: bool> Counts<BY_POLARITY> {
         Arc::get_mut(&mut self.window).expect("referred to by nobody else")
     }
 
-    #[inline(always)]
-    fn count<const UP: bool>(&mut self, Columns { pixel: pixels, p: ps, .. }: Columns<'_>) {
-        let Window { low, high, carried, .. } = self.window();
-        let mut counter = Counter::<UP> { low: low.as_mut_slice(), high: high.as_mut_slice(), carried };
-        let hot = hot::pixel(pixels);
-        if BY_POLARITY {
-            let place = |pixel: u32, p: u8| 2 * pixel as usize + usize::from(p != 0);
-            if let Some(hot) = hot {
-                // Of the few elsewhere it is counted how many are ON, and of all, several at a time.
-                let mut on_elsewhere = 0;
-                let at_hot = hot::elsewhere(hot, pixels, ps, |pixel, p| {
-                    on_elsewhere += usize::from(p != 0);
-                    counter.one(place(pixel, p));
-                });
-                let on = ps.iter().map(|&p| u32::from(p != 0)).sum::<u32>() as usize - on_elsewhere;
-                counter.many(place(hot, 0), at_hot - on);
-                counter.many(place(hot, 1), on);
-            } else {
-                pixels.iter().zip(ps).for_each(|(&pixel, &p)| counter.one(place(pixel, p)));
-            }
-        } else if let Some(hot) = hot {
-            let rest = |pixel, ()| counter.one(pixel as usize);
-            let at_hot = hot::elsewhere(hot, pixels, hot::nothing(pixels), rest);
-            counter.many(hot as usize, at_hot);
-        } else {
-            pixels.iter().for_each(|&pixel| counter.one(pixel as usize));
-        }
+    fn counting(&mut self) -> Counting<'_, BY_POLARITY> {
+        let Window { low, high, carried, touched } = self.window();
+        Counting { low: low.as_mut_slice(), high: high.as_mut_slice(), carried, touched }
     }
 }
 
@@ -222,7 +288,7 @@ impl<const BY_POLARITY: bool> Kernel for Counts<BY_POLARITY> {
     }
 
     fn accumulate(&mut self, events: Columns<'_>, _latest: u64) -> Result<()> {
-        self.add(events);
+        self.counting().add(events);
         Ok(())
     }
 
@@ -246,15 +312,14 @@ impl<const BY_POLARITY: bool> Kernel for Counts<BY_POLARITY> {
 }
 
 impl<const BY_POLARITY: bool> Retracts for Counts<BY_POLARITY> {
-    fn add(&mut self, events: Columns<'_>) {
-        self.window().touch(events.pixel);
-        self.count::<true>(events);
-    }
-
-    fn remove(&mut self, events: Columns<'_>) {
-        // Other pixels than were added, where another thread writes to the array: they are to be cleared, too.
-        self.window().touch(events.pixel);
-        self.count::<false>(events);
+    fn in_one_pass(
+        &mut self,
+        events: Events<'_>,
+        sensor: SensorSize,
+        block: &mut Block,
+    ) -> std::result::Result<Found, u64> {
+        let needs = self.needs();
+        in_one_pass(events, sensor, block, needs, &mut self.counting())
     }
 }
 
@@ -311,7 +376,6 @@ impl<const BY_POLARITY: bool> PublishesRecipes for Counts<BY_POLARITY> {
 mod tests {
     use super::super::Config;
     use super::*;
-    use crate::geometry::SensorSize;
     use std::ops::Range;
 
     fn counts<const BY_POLARITY: bool>(kernel: &Counts<BY_POLARITY>) -> Vec<u32> {
@@ -335,8 +399,8 @@ mod tests {
         by_polarity.accumulate(events, 1).unwrap();
         assert_eq!(counts(&by_pixel), [u32::MAX, 1]);
         assert_eq!(counts(&by_polarity), [u32::MAX, u32::MAX - 1, u32::MAX, 0]);
-        by_pixel.remove(events);
-        by_polarity.remove(events);
+        by_pixel.counting().remove(events);
+        by_polarity.counting().remove(events);
         assert_eq!(counts(&by_pixel), [u32::MAX - 1; 2]);
         assert_eq!(counts(&by_polarity), [u32::MAX - 1; 4]);
     }
@@ -357,11 +421,11 @@ mod tests {
                 let among: Vec<u32> = among.into_iter().map(|pixel| pixel % 200).collect();
                 let p: Vec<u8> = (0..256).map(|i| u8::from((i + call) % 3 != 0)).collect();
                 let events = Columns { t: &[], pixel: &among, p: &p };
-                by_pixel.add(events);
-                by_polarity.add(events);
+                by_pixel.counting().add(events);
+                by_polarity.counting().add(events);
                 if call % 4 == 1 {
-                    by_pixel.remove(events);
-                    by_polarity.remove(events);
+                    by_pixel.counting().remove(events);
+                    by_polarity.counting().remove(events);
                     continue;
                 }
                 for (&pixel, &p) in among.iter().zip(&p) {
@@ -394,13 +458,13 @@ mod tests {
             let p: Vec<u8> = (0..among.len()).map(|i| u8::from((i + call) % 4 != 0) * 3).collect();
             for (pixel, p) in among.chunks(256).zip(p.chunks(256)) {
                 let events = Columns { t: &[], pixel, p };
-                by_pixel.add(events);
-                by_polarity.add(events);
+                by_pixel.counting().add(events);
+                by_polarity.counting().add(events);
             }
             for (pixel, p) in among.chunks(256).zip(p.chunks(256)).filter(|_| !stays) {
                 let events = Columns { t: &[], pixel, p };
-                by_pixel.remove(events);
-                by_polarity.remove(events);
+                by_pixel.counting().remove(events);
+                by_polarity.counting().remove(events);
             }
             if *stays {
                 among.iter().zip(&p).for_each(|(&at, &p)| expected[at as usize][usize::from(p != 0)] += 1);
@@ -454,9 +518,9 @@ mod tests {
         let sensor = SensorSize::new(64, 2).unwrap();
         let mut kernel = Counts::<false>::new(Config::EventCount.spec(sensor)).unwrap();
         let events = |pixel| Columns { t: &[], pixel, p: &[] };
-        kernel.remove(events(&[1, 1, 100]));
+        kernel.counting().remove(events(&[1, 1, 100]));
         assert_eq!((counts(&kernel)[1], counts(&kernel)[100]), (u32::MAX - 1, u32::MAX));
-        kernel.add(events(&[1; 3]));
+        kernel.counting().add(events(&[1; 3]));
         assert_eq!((counts(&kernel)[1], counts(&kernel)[100]), (1, u32::MAX));
         kernel.close_window().unwrap();
         assert!(counts(&kernel).iter().all(|&count| count == 0));
