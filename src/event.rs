@@ -366,7 +366,7 @@ pub struct Block {
     columns: Box<Room>,
     len: usize,
     needs: Needs,
-    /// Whether any event of the block before was outside the sensor.
+    /// Whether more than few events of the block before were outside the sensor.
     squeezes: bool,
     /// Columns that are being counted while the next are decoded.
     before: Box<Room>,
@@ -461,6 +461,9 @@ impl Room {
 /// Events that a vector store may write at once.
 const LANES: usize = 16;
 
+/// Up to one in so many events outside are few.
+const FEW_OUTSIDE: usize = 32;
+
 /// So many events of a block are decoded, then as many of the one before are counted.
 pub const GROUP: usize = 16;
 
@@ -511,6 +514,7 @@ impl Block {
     /// [`load`](Self::load), which calls `after` with the room of the block before whenever about a [`GROUP`] of events was
     /// decoded. Where events are decoded one at a time it is not called.
     #[inline(always)]
+    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables, unused_mut))]
     fn load_and(
         &mut self,
         events: &Events<'_>,
@@ -527,19 +531,17 @@ impl Block {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 if events.layout == Layout::PACKED => {
                 // SAFETY: as below.
-                unsafe { avx2::decode(events.data, events.len, range, sensor, needs, columns, after) }
+                unsafe { avx2::decode(events, range, sensor, needs, columns, *squeezes, after) }
             }
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 if events.layout == Layout::PACKED => {
                 // SAFETY: `new` saw that the machine has what the function needs. `range` is inside the records, which are
-                // packed and readable by the promise of `from_raw`.
-                unsafe {
-                    avx512::decode(events.data, events.len, range, sensor, needs, columns, *squeezes, after)
-                }
+                // packed.
+                unsafe { avx512::decode(events, range, sensor, needs, columns, *squeezes, after) }
             }
             _ => self.decode(events, range, sensor),
         };
-        (self.len, self.needs, self.squeezes) = (inside, needs, inside < count);
+        (self.len, self.needs, self.squeezes) = (inside, needs, (count - inside) * FEW_OUTSIDE > count);
         let out_of_bounds = (count - inside) as u64;
         (Found { events: count as u64, out_of_bounds, latest: (inside > 0).then_some(latest) }, bad)
     }
@@ -561,6 +563,11 @@ impl Block {
         debug_assert!(n <= count);
         let latest = ts[..n].iter().copied().max().unwrap_or(0);
         Decoded { inside: n, latest, bad: all >= TIMESTAMP_LIMIT }
+    }
+
+    /// Whether these records are decoded in groups.
+    fn has_groups(&self, events: &Events<'_>) -> bool {
+        self.isa != Isa::Scalar && events.layout == Layout::PACKED
     }
 
     fn columns(&self) -> Columns<'_> {
@@ -721,6 +728,7 @@ pub fn in_one_pass(
     to: &mut impl TakesBack,
 ) -> Result<Found, u64> {
     let mut total = Found::default();
+    let has_groups = block.has_groups(&events);
     // How many events of the block before are still to be handed over.
     let mut waiting = 0;
     for range in blocks(0..events.len()) {
@@ -746,7 +754,7 @@ pub fn in_one_pass(
             return Err(events.largest_out_of_range());
         }
         if found.in_bounds() > 0 {
-            if !is_last && to.may_be_in_groups(block.columns()) {
+            if has_groups && !is_last && to.may_be_in_groups(block.columns()) {
                 waiting = block.len;
                 std::mem::swap(&mut block.columns, &mut block.before);
             } else {

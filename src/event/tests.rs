@@ -243,12 +243,14 @@ proptest! {
         layout in layouts(),
         (t, p) in any::<(bool, bool)>(),
         from in any::<prop::sample::Index>(),
+        squeezes in any::<bool>(),
     ) {
         let memory = AtTheEdge::new(&records(&events, layout));
         let start = from.index(events.len() + 1);
         let ((ts, pixels, ps), found, bad) = oracle(&events[start..], sensor);
         for isa in Isa::available() {
             let mut block = Block::new(isa);
+            block.squeezes = squeezes;
             let records = memory.events(events.len(), layout);
             let got = block.load(&records, start..events.len(), sensor, Needs { t, p });
             prop_assert_eq!(got, (found, bad), "{:?}", isa);
