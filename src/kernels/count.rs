@@ -376,6 +376,8 @@ impl<const BY_POLARITY: bool> PublishesRecipes for Counts<BY_POLARITY> {
 mod tests {
     use super::super::Config;
     use super::*;
+    use crate::event::Isa;
+    use crate::event::tests::packed;
     use std::ops::Range;
 
     fn counts<const BY_POLARITY: bool>(kernel: &Counts<BY_POLARITY>) -> Vec<u32> {
@@ -524,5 +526,44 @@ mod tests {
         assert_eq!((counts(&kernel)[1], counts(&kernel)[100]), (1, u32::MAX));
         kernel.close_window().unwrap();
         assert!(counts(&kernel).iter().all(|&count| count == 0));
+    }
+
+    #[test]
+    fn calls_of_several_blocks_are_counted_rejected_and_cleared() {
+        // Few of many pixels, so that those that were touched are cleared; some blocks have a hot pixel, some do not.
+        let sensor = SensorSize::new(256, 512).unwrap();
+        for isa in Isa::available() {
+            let mut block = Block::new(isa);
+            let mut kernel = Counts::<false>::new(Config::EventCount.spec(sensor)).unwrap();
+            for length in [1, 255, 256, 257, 512, 700, 1024, 1300, 2000] {
+                let events: Vec<_> = (0..length)
+                    .map(|i| match i / 256 {
+                        2 | 5 if i % 16 != 0 => (5, 7, 7, 1),
+                        _ => (5, (i * 31 % 259) as u16, (i * 17 % 512) as u16, 1),
+                    })
+                    .collect();
+                let mut expected = vec![0_u32; 256 * 512];
+                for &(_, x, y, _) in events.iter().filter(|event| event.1 < 256) {
+                    expected[256 * usize::from(y) + usize::from(x)] += 1;
+                }
+                let mut take = |events: &[_], kernel: &mut Counts<false>| {
+                    kernel
+                        .in_one_pass(Events::packed(&packed(events)), sensor, &mut block)
+                        .map(|found| found.in_bounds())
+                };
+                for bad in [0, length / 2, length - 1] {
+                    let mut rejected = events.clone();
+                    rejected[bad].0 = 1 << 63;
+                    assert_eq!(take(&rejected, &mut kernel), Err(1 << 63));
+                    assert!(counts(&kernel).iter().all(|&count| count == 0));
+                    kernel.close_window().unwrap();
+                }
+                assert_eq!(take(&events, &mut kernel), Ok(u64::from(expected.iter().sum::<u32>())));
+                assert_eq!(counts(&kernel), expected);
+                assert!(!kernel.window().touched.is_all_over);
+                kernel.close_window().unwrap();
+                assert!(counts(&kernel).iter().all(|&count| count == 0));
+            }
+        }
     }
 }
