@@ -20,7 +20,7 @@ PEERS = ["dv-processing", "tonic", "eventcv", "evlib"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rounds", type=int, help="interleaved rounds (default: 5; 2 with --quick)")
+    parser.add_argument("--rounds", type=int, help="interleaved rounds (default: 5)")
     parser.add_argument(
         "--cells", metavar="PATTERN", help="only cells with this in their id; * stands for anything"
     )
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         "ours": str(ours),
         "rival": str(rival),
         "peers": {name: path and str(path) for name, path in peers.items()},
-        "rounds": arguments.rounds or (2 if arguments.quick else 5),
+        "rounds": arguments.rounds or 5,
         "quick": arguments.quick,
         "cells": arguments.cells,
         "record": arguments.record,

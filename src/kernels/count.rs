@@ -8,9 +8,10 @@
 //! (`publish/frame.rs`). Counting goes on in one that came back, cleared where it was touched.
 
 use super::kept::Kept;
+use super::stores::Stores;
 use super::{Kernel, PublishesRecipes, Retracts, STATE, hot, new_list};
 use crate::error::{Error, Result};
-use crate::event::{Block, Columns, Events, Found, GROUP, Needs, TakesBack, in_one_pass};
+use crate::event::{Block, Columns, Events, Found, GROUP, Isa, Needs, TakesBack, in_one_pass};
 use crate::geometry::SensorSize;
 use crate::publish::{Memory, Recipe, Spec};
 use std::any::Any;
@@ -33,6 +34,7 @@ struct Window {
     high: Memory,
     carried: Carried,
     touched: Touched,
+    stores: Stores,
 }
 
 impl Window {
@@ -42,6 +44,7 @@ impl Window {
             high: Memory::zeroed_for::<u32>(STATE, Some(counts))?,
             carried: Carried { places: new_list(counts / COUNTS_PER_CARRIED)?, is_all_over: false },
             touched: Touched { pixels: new_list(pixels / PIXELS_PER_TOUCHED)?, is_all_over: false },
+            stores: Stores::new(counts.checked_mul(size_of::<u32>()), Isa::chosen().unwrap_or(Isa::Scalar)),
         })
     }
 
@@ -70,9 +73,7 @@ impl Window {
                 *out = whole(low, high);
             }
         } else {
-            for (out, &low) in out.iter_mut().zip(low) {
-                *out = u32::from(low);
-            }
+            self.stores.widen(out, low);
             self.carried.places.iter().for_each(|&place| out[place] = whole(low[place], high[place]));
         }
     }
@@ -269,7 +270,7 @@ impl<const BY_POLARITY: bool> Counts<BY_POLARITY> {
     }
 
     fn counting(&mut self) -> Counting<'_, BY_POLARITY> {
-        let Window { low, high, carried, touched } = self.window();
+        let Window { low, high, carried, touched, .. } = self.window();
         Counting { low: low.as_mut_slice(), high: high.as_mut_slice(), carried, touched }
     }
 }
@@ -376,7 +377,6 @@ impl<const BY_POLARITY: bool> PublishesRecipes for Counts<BY_POLARITY> {
 mod tests {
     use super::super::Config;
     use super::*;
-    use crate::event::Isa;
     use crate::event::tests::packed;
     use std::ops::Range;
 
