@@ -131,6 +131,27 @@ def test_ratios_that_memory_does_not_allow_are_left_out():
     assert every[0].met is True and "time_surface/1280x720/10k/uniform/each-call/every" in every[0].measured
 
 
+def test_a_frame_of_time_bins_is_written_once_for_each_bin():
+    # Looking at 1 MB a ms, writing the same: 111 ms each for a frame of 110.6 MB, whose bins are of 3,333 µs.
+    size = 2 * 15 * 1280 * 720 * 4
+    physical = {f"look/{size}": [1e9], f"memset/{size}": [1e9]}
+
+    def left_out(events: int, most: float) -> bool:
+        """Whether a cell that is faster is left out, and one that is slower is not."""
+        met = []
+        for factor in (0.99, 1.01):
+            cell = engine("histogram-15", events, "every")
+            found = Results({cell: made(1, rate=most / factor)}, physical=physical)
+            every = [o for o in goals.outcomes(found) if o.what.startswith("every Engine cell")][0]
+            met.append(every.met)
+        return met == [None, False]
+
+    seconds = size / 1e9
+    # The ratio of `made` is 1, and could be 1.5 in so many seconds.
+    assert left_out(100_000, 100_000 / (2 * seconds) / 1.5)  # 5 ms: each has a frame of its own
+    assert left_out(10_000, 10_000 / ((1 + 500 / 3_333) * seconds) / 1.5)  # 0.5 ms
+
+
 def test_our_own_rates_are_compared_with_uniform_events():
     found = Results(
         {
