@@ -142,7 +142,7 @@ def test_a_frame_of_time_bins_is_written_once_for_each_bin():
         for factor in (0.99, 1.01):
             cell = engine("histogram-15", events, "every")
             found = Results({cell: made(1, rate=most / factor)}, physical=physical)
-            every = [o for o in goals.outcomes(found) if o.what.startswith("every Engine cell")][0]
+            every = next(o for o in goals.outcomes(found) if o.what.startswith("every Engine cell"))
             met.append(every.met)
         return met == [None, False]
 
