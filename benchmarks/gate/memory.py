@@ -5,8 +5,8 @@
 Prints the largest growth of the address space during a call of a million events, in bytes, after calls of
 a thousand and of a hundred thousand: frames and copies of the state that an engine takes turns in are there
 then. glibc is told to map every allocation of 64 KiB or more by itself and to give memory back at once, so
-that the growth is that of what is allocated, to the page; smaller allocations may fit in holes of the heap and
-are then not seen. What the call keeps for later calls counts, too."""
+that the growth is that of what is allocated, to the page; smaller allocations may fit in holes of the heap
+and are then not seen. What the call keeps for later calls counts, too."""
 
 from __future__ import annotations
 
