@@ -151,32 +151,33 @@ impl TimeSurface {
     }
 }
 
-/// Takes in events at `pixels`, event `i` with the cell `cell(i)`.
+/// Takes in events. `cell` is what a time is in the surface.
 #[inline(always)]
 fn take_in<K: log::Kind<Cell: Ord>>(
     latest: &mut [K::Cell],
     log: &mut Log<K>,
     pixels: &[u32],
-    cell: impl Fn(usize) -> K::Cell,
+    times: &[u64],
+    cell: impl Fn(u64) -> K::Cell,
 ) {
     let Some(hot) = hot::pixel(pixels) else {
-        for (i, &pixel) in pixels.iter().enumerate() {
+        for (&pixel, &t) in pixels.iter().zip(times) {
             let latest = &mut latest[pixel as usize];
-            *latest = cell(i).max(*latest);
+            *latest = cell(t).max(*latest);
         }
-        log.add(pixels, cell, None);
+        log.add(pixels, |i| cell(times[i]), None);
         return;
     };
     hot::prefetch(latest, pixels);
     let slots = latest.len() - hot::SLOTS;
-    for (i, &pixel) in pixels.iter().enumerate() {
+    for (i, (&pixel, &t)) in pixels.iter().zip(times).enumerate() {
         let latest = &mut latest[hot::place(hot, slots, i, pixel)];
-        *latest = cell(i).max(*latest);
+        *latest = cell(t).max(*latest);
     }
     let (latest, slots) = latest.split_at_mut(slots);
     let at_hot = slots.iter_mut().map(std::mem::take).max().expect("there are slots");
     latest[hot as usize] = at_hot.max(latest[hot as usize]);
-    log.add(pixels, cell, Some((hot, at_hot)));
+    log.add(pixels, |i| cell(times[i]), Some((hot, at_hot)));
 }
 
 impl Kernel for TimeSurface {
@@ -196,11 +197,11 @@ impl Kernel for TimeSurface {
         }
         self.events = self.events.saturating_add(pixels.len());
         if self.is_wide {
-            take_in(self.latest.as_mut_slice(), &mut self.wide_log, pixels, |i| times[i]);
+            take_in(self.latest.as_mut_slice(), &mut self.wide_log, pixels, times, |t| t);
         } else {
-            let cells = &mut self.latest.as_mut_slice()[..self.pixels + hot::SLOTS];
             let narrow = self.narrow;
-            take_in(cells, &mut self.log, pixels, |i| narrow.cell(times[i]));
+            let latest = &mut self.latest.as_mut_slice()[..self.pixels + hot::SLOTS];
+            take_in(latest, &mut self.log, pixels, times, |t| narrow.cell(t));
         }
         Ok(())
     }
