@@ -314,3 +314,286 @@ impl PublishesRecipes for TimeSurface {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::accumulator::Accumulator;
+    use crate::engine::{Engine, Options};
+    use crate::event::Events;
+    use crate::event::tests::packed;
+    use crate::kernels::Config;
+    use proptest::prelude::*;
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    type Event = (u64, u16, u16, u8);
+
+    /// A surface, and what it is to show.
+    struct Tried {
+        surface: TimeSurface,
+        oracle: Vec<u64>,
+    }
+
+    impl Tried {
+        fn new(width: usize, height: usize) -> Self {
+            let sensor = SensorSize::new(width, height).unwrap();
+            let surface = TimeSurface::new(Config::TimeSurface.spec(sensor), sensor).unwrap();
+            Self { surface, oracle: vec![0; width * height] }
+        }
+
+        fn add(&mut self, events: &[(u32, u64)]) {
+            for events in events.chunks(BLOCK) {
+                let (pixels, times): (Vec<u32>, Vec<u64>) = events.iter().copied().unzip();
+                let columns = Columns { t: &times, pixel: &pixels, p: &[] };
+                self.surface.accumulate(columns, *range(&times).end()).unwrap();
+                for &(pixel, t) in events {
+                    self.oracle[pixel as usize] = t.max(self.oracle[pixel as usize]);
+                }
+            }
+            let mut frame = vec![1; self.oracle.len()];
+            self.surface.read(bytemuck::cast_slice_mut(&mut frame), None).unwrap();
+            assert_eq!(frame, self.oracle);
+        }
+
+        fn base(&self) -> Option<u64> {
+            (!self.surface.is_wide).then_some(self.surface.narrow.base)
+        }
+    }
+
+    const START: u64 = 1 << 40;
+    const BASE: u64 = START - EARLIER;
+
+    #[test]
+    fn times_from_the_base_to_the_farthest_have_cells_and_no_other() {
+        for (t, moves) in
+            [(BASE, false), (BASE - 1, true), (BASE + FARTHEST, false), (BASE + FARTHEST + 1, true)]
+        {
+            let mut tried = Tried::new(3, 2);
+            tried.add(&[(0, START)]);
+            assert_eq!(tried.base(), Some(BASE));
+            tried.add(&[(1, t), (0, START + 1)]);
+            assert_eq!(tried.base() != Some(BASE), moves, "{t}");
+        }
+        // All times of a stretch together look as if one was too late, and none is.
+        let mut tried = Tried::new(3, 2);
+        tried.add(&[(0, START)]);
+        tried.add(&[(1, BASE + (1 << 31)), (2, BASE + (1 << 31) - 1)]);
+        assert_eq!(tried.base(), Some(BASE));
+    }
+
+    #[test]
+    fn what_is_within_53_minutes_moves_the_base_and_what_is_not_takes_64_bits() {
+        let farthest = FARTHEST - LATER - EARLIER;
+        for (t, base) in [
+            (BASE - 1, Some(BASE - 1 - EARLIER)),
+            (START - farthest, Some(START - farthest - EARLIER)),
+            (START - farthest - 1, None),
+            (5, None),
+            (0, None),
+            (START + FARTHEST, None),
+            (TIMESTAMP_LIMIT - 1, None),
+        ] {
+            let mut tried = Tried::new(30, 20);
+            tried.add(&[(0, START)]);
+            tried.add(&[(599, t)]);
+            assert_eq!(tried.base(), base, "{t}");
+            tried.add(&[(0, START + 1), (7, 3), (7, 2), (8, 0), (9, TIMESTAMP_LIMIT - 1)]);
+            assert_eq!(tried.base(), None);
+            tried.surface.reset().unwrap();
+            tried.oracle.fill(0);
+            tried.add(&[(3, 17)]);
+            assert_eq!(tried.base(), Some(0));
+        }
+        // What counts is what is shown: all of the old was written over.
+        let mut tried = Tried::new(3, 2);
+        let sweep = |t: u64| (0..6).map(|pixel| (pixel, t + u64::from(pixel))).collect::<Vec<_>>();
+        for i in 0..20 {
+            let t = START + (i << 30);
+            tried.add(&sweep(t));
+            assert!(tried.base().is_some_and(|base| (t - FARTHEST..=t).contains(&base)));
+        }
+    }
+
+    #[test]
+    fn a_stream_that_goes_on_moves_the_base_every_13_minutes_at_most() {
+        // An event a second at each pixel, for a day; one in a hundred two minutes late, some at a boundary again and again.
+        let mut tried = Tried::new(16, 8);
+        let (mut moves, mut base) = (0, None);
+        for second in 0..86_400u64 {
+            let t = START + second * 1_000_000;
+            let late = if second % 100 == 7 { 120_000_000 } else { 0 };
+            let events: Vec<_> = (0..128).map(|pixel| (pixel, t - late + u64::from(pixel))).collect();
+            tried.add(&events);
+            if second % 10 == 0 {
+                let edge = tried.base().unwrap() + FARTHEST;
+                if t + 60_000_000 > edge {
+                    tried.add(&[(3, edge - 1), (4, edge), (5, edge - 2)]);
+                }
+            }
+            moves += usize::from(tried.base() != base);
+            base = tried.base();
+            assert!(base.is_some());
+        }
+        assert!((20..=24 * 60 / 13).contains(&moves), "{moves}");
+    }
+
+    #[test]
+    fn passes_over_the_surface_take_no_longer_than_counting() {
+        // One pixel that leaps ahead with each event, so that all that is shown always fits.
+        let mut tried = Tried::new(64, 40);
+        let mut bases = std::collections::BTreeSet::new();
+        for i in 0..200 {
+            tried.add(&[(7, START + (i << 31))]);
+            bases.extend(tried.base());
+        }
+        // Chosen, and moved once.
+        assert_eq!((bases.len(), tried.base()), (2, None));
+
+        // With events between the leaps it pays.
+        let mut tried = Tried::new(64, 40);
+        for i in 0..20 {
+            let sweep: Vec<_> = (0..2560).map(|pixel| (pixel, START + (i << 30))).collect();
+            tried.add(&sweep);
+            assert!(tried.base().is_some());
+        }
+    }
+
+    #[test]
+    fn what_a_surface_of_64_bits_published_before_a_reset_is_not_shown_after_it() {
+        let sensor = SensorSize::new(40, 25).unwrap();
+        let options = Options { interval: Duration::ZERO, ..Options::default() };
+        let engine: Engine<()> =
+            Engine::new(sensor, Config::TimeSurface.build(sensor).unwrap(), options).unwrap();
+        let ingest = |call: &[Event]| {
+            let _ =
+                engine.session("a test", Mutex::lock).unwrap().ingest(Events::packed(&packed(call))).unwrap();
+        };
+        let publication = || engine.publisher().pool().read().unwrap().lease(engine.publisher().pool());
+        ingest(&[(5, 1, 0, 1), (1 << 62, 2, 0, 1)]);
+        ingest(&[(9, 3, 0, 1)]);
+        let before = publication();
+        let _ = engine.session("a test", Mutex::lock).unwrap().reset().unwrap();
+        ingest(&[(7, 4, 0, 1)]);
+        ingest(&[((1 << 62) + 1, 6, 0, 1)]);
+        ingest(&[(8, 1, 1, 1)]);
+        let times = |of: &[(usize, u64)]| {
+            let mut times = vec![0; 1000];
+            of.iter().for_each(|&(pixel, t)| times[pixel] = t);
+            times
+        };
+        for (lease, expected) in [
+            (publication(), times(&[(4, 7), (6, (1 << 62) + 1), (41, 8)])),
+            (before, times(&[(1, 5), (2, 1 << 62), (3, 9)])),
+        ] {
+            assert_eq!(lease.frame.memory().unwrap().as_slice::<u64>(), expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn cells_are_what_arithmetic_without_bounds_says(
+            base in prop::sample::select(vec![0, 1, START, (1 << 62) + 3, TIMESTAMP_LIMIT - 1, TIMESTAMP_LIMIT]),
+            steps in prop::collection::vec((prop::sample::select(vec![0, 1 << 31, FARTHEST, -(FARTHEST as i64) as u64]), -3..4i64), 1..20),
+        ) {
+            let narrow = Narrow { base };
+            let times: Vec<u64> = steps
+                .into_iter()
+                .map(|(step, more)| base.wrapping_add(step).wrapping_add_signed(more) % TIMESTAMP_LIMIT)
+                .collect();
+            let fit = |&t: &u64| (0..(1 << 32) - 1).contains(&(i128::from(t) - i128::from(base)));
+            let all = times.iter().all(fit);
+            prop_assert!(all || !narrow.seems_to_have(&times));
+            prop_assert_eq!(narrow.has(&range(&times)), all);
+            for t in times.iter().filter(|t| fit(t)) {
+                prop_assert!(narrow.cell(*t) != 0);
+                prop_assert_eq!(narrow.time(narrow.cell(*t)), *t);
+                prop_assert!(narrow.seems_to_have(&[*t]));
+            }
+        }
+    }
+
+    /// Where a call starts.
+    fn starts() -> impl Strategy<Value = u64> {
+        let epochs = prop_oneof![
+            12 => (0..24u64).prop_map(|i| START + (i << 28)),
+            6 => prop::sample::select(vec![
+                BASE, BASE + FARTHEST, START - (FARTHEST - LATER - EARLIER), START + (1 << 31), START + (1 << 32),
+            ]),
+            1 => prop::sample::select(vec![0, 1 << 31, 1 << 32, 1 << 62, TIMESTAMP_LIMIT - 1]),
+        ];
+        (epochs, -20..20i64).prop_map(|(t, more)| t.saturating_add_signed(more))
+    }
+
+    /// A call from `start` on.
+    fn call(start: u64, kind: u8, width: usize, height: usize, few: &[(u8, u8)]) -> Vec<Event> {
+        let at = |pixel: usize, t: u64| {
+            (t.min(TIMESTAMP_LIMIT - 1), (pixel % width) as u16, (pixel / width % height) as u16, 1)
+        };
+        match kind {
+            // All pixels.
+            0..3 => (0..width * height).map(|pixel| at(pixel, start + pixel as u64 % 7)).collect(),
+            // Most at one pixel.
+            3 => (0..200).map(|i| at(if i % 5 == 0 { i } else { 5 }, start + 31 * i as u64 % 60)).collect(),
+            _ => few
+                .iter()
+                .map(|&(pixel, more)| at(usize::from(pixel) * 11, start + u64::from(more)))
+                .collect(),
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+
+        /// Whatever the times, what is read and what was published is the latest time of each pixel, whenever it is looked at.
+        #[test]
+        fn the_latest_time_of_each_pixel_is_shown(
+            large in any::<bool>(),
+            calls in prop::collection::vec(
+                (starts(), 0..12u8, prop::collection::vec((0..250u8, 0..40u8), 0..12), 0..25u8, any::<bool>(), 0..4usize),
+                1..30,
+            ),
+        ) {
+            let (width, height) = if large { (40, 25) } else { (3, 2) };
+            let sensor = SensorSize::new(width, height).unwrap();
+            let options = Options { interval: Duration::ZERO, keep: 2, guard: false };
+            let build = || Config::TimeSurface.build(sensor).unwrap();
+            let engine: Engine<()> = Engine::new(sensor, build(), options).unwrap();
+            let mut accumulator = Accumulator::new(sensor, build());
+            let mut oracle = vec![0u64; width * height];
+            let mut held = Vec::new();
+            for (start, kind, few, reset, looks, keep) in calls {
+                let events = call(start, kind, width, height, &few);
+                let bytes = packed(&events);
+                let mut session = engine.session("a test", Mutex::lock).unwrap();
+                if reset == 0 {
+                    let _ = session.reset().unwrap();
+                    accumulator.reset().unwrap();
+                    oracle.fill(0);
+                }
+                let _ = session.ingest(Events::packed(&bytes)).unwrap();
+                drop(session);
+                accumulator.accumulate(Events::packed(&bytes)).unwrap();
+                for &(t, x, y, _) in &events {
+                    let latest = &mut oracle[usize::from(y) * width + usize::from(x)];
+                    *latest = t.max(*latest);
+                }
+                let mut frame = vec![1u64; oracle.len()];
+                accumulator.kernel().read(bytemuck::cast_slice_mut(&mut frame), None).unwrap();
+                prop_assert_eq!(&frame, &oracle);
+                let lease = engine.publisher().pool().read().unwrap().lease(engine.publisher().pool());
+                if looks {
+                    prop_assert_eq!(lease.frame.memory().unwrap().as_slice::<u64>(), &oracle[..]);
+                }
+                held.push((lease, oracle.clone()));
+                while held.len() > keep {
+                    let (lease, times) = held.remove(0);
+                    prop_assert_eq!(lease.frame.memory().unwrap().as_slice::<u64>(), &times[..]);
+                }
+            }
+            for (lease, times) in held {
+                prop_assert_eq!(lease.frame.memory().unwrap().as_slice::<u64>(), &times[..]);
+            }
+        }
+    }
+}
