@@ -83,6 +83,8 @@ struct Stage<C: Cell> {
     values: Box<[C::Listed]>,
 }
 
+type StageOf<K> = Arc<Stage<<K as Kind>::Cell>>;
+
 impl<C: Cell> Stage<C> {
     fn new(pixels: usize, most: usize) -> Result<Self> {
         Ok(Self { number: 0, copy: zeros(pixels)?, pixels: zeros(most)?, values: zeros(most)? })
@@ -127,7 +129,7 @@ impl<C: Cell> Together<C> {
 /// A frame to be made.
 pub struct Shown<K: Kind> {
     /// The stage, how much of its list, and how that is shown.
-    of: Option<(Arc<Stage<K::Cell>>, usize, K)>,
+    of: Option<(StageOf<K>, usize, K)>,
     together: Arc<Mutex<Together<K::Cell>>>,
 }
 
@@ -164,7 +166,7 @@ impl<K: Kind> Recipe for Shown<K> {
 
 /// What a kernel keeps to publish so.
 pub struct Log<K: Kind> {
-    stage: Option<Arc<Stage<K::Cell>>>,
+    stage: Option<StageOf<K>>,
     /// Entries of its list.
     len: usize,
     most: usize,
@@ -173,7 +175,7 @@ pub struct Log<K: Kind> {
     number: u64,
     kept: Kept<Stage<K::Cell>>,
     /// The next one, had before a call changes anything.
-    next: Option<Arc<Stage<K::Cell>>>,
+    next: Option<StageOf<K>>,
     together: Arc<Mutex<Together<K::Cell>>>,
 }
 
