@@ -64,7 +64,15 @@ impl Narrow {
     /// Whether all of the times have cells. It may say no where one is near the end.
     #[inline(always)]
     fn seems_to_have(self, times: &[u64]) -> bool {
-        times.iter().fold(0, |any, t| any | t.wrapping_sub(self.base)) <= FARTHEST
+        let (eights, rest) = times.as_chunks::<8>();
+        let mut any = [0; 8];
+        for eight in eights {
+            for (any, t) in any.iter_mut().zip(eight) {
+                *any |= t.wrapping_sub(self.base);
+            }
+        }
+        rest.iter().map(|t| t.wrapping_sub(self.base)).chain(any).fold(0, |any, after| any | after)
+            <= FARTHEST
     }
 
     fn has(self, times: &RangeInclusive<u64>) -> bool {
