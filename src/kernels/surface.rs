@@ -28,10 +28,11 @@ pub struct TimeSurface {
     wide_log: Log<Wide>,
 }
 
-/// The times from `base` on, counted from 1; 0 is none.
+/// The times from a base on, counted from 1; 0 is none.
 #[derive(Clone, Copy)]
 pub struct Narrow {
-    base: u64,
+    /// One less than the base, modulo 2^64.
+    before: u64,
 }
 
 /// Times as they are.
@@ -53,12 +54,21 @@ const PIXELS_PER_EVENT: usize = 8;
 
 impl Narrow {
     /// No time is after it, nor before.
-    const NOWHERE: Self = Self { base: TIMESTAMP_LIMIT };
+    const NOWHERE: Self = Self::from(TIMESTAMP_LIMIT);
+
+    const fn from(base: u64) -> Self {
+        Self { before: base.wrapping_sub(1) }
+    }
+
+    #[inline(always)]
+    fn base(self) -> u64 {
+        self.before.wrapping_add(1)
+    }
 
     /// For a surface of these times; `None` if they are too far apart.
     fn around(times: &RangeInclusive<u64>) -> Option<Self> {
         let base = times.start().saturating_sub(EARLIER);
-        (times.end() - base <= FARTHEST - LATER).then_some(Self { base })
+        (times.end() - base <= FARTHEST - LATER).then(|| Self::from(base))
     }
 
     /// Whether all of the times have cells. It may say no where one is near the end.
@@ -68,26 +78,26 @@ impl Narrow {
         let mut any = [0; 8];
         for eight in eights {
             for (any, t) in any.iter_mut().zip(eight) {
-                *any |= t.wrapping_sub(self.base);
+                *any |= t.wrapping_sub(self.base());
             }
         }
-        rest.iter().map(|t| t.wrapping_sub(self.base)).chain(any).fold(0, |any, after| any | after)
+        rest.iter().map(|t| t.wrapping_sub(self.base())).chain(any).fold(0, |any, after| any | after)
             <= FARTHEST
     }
 
     fn has(self, times: &RangeInclusive<u64>) -> bool {
-        *times.start() >= self.base && times.end() - self.base <= FARTHEST
+        *times.start() >= self.base() && times.end() - self.base() <= FARTHEST
     }
 
     /// The cell of a time that has one.
     #[inline(always)]
     fn cell(self, t: u64) -> u32 {
-        t.wrapping_sub(self.base).wrapping_add(1) as u32
+        t.wrapping_sub(self.before) as u32
     }
 
     #[inline(always)]
     fn time(self, cell: u32) -> u64 {
-        if cell == 0 { 0 } else { self.base.wrapping_add(u64::from(cell)).wrapping_sub(1) }
+        if cell == 0 { 0 } else { self.before.wrapping_add(u64::from(cell)) }
     }
 
     /// The earliest and the latest time of a surface.
@@ -95,7 +105,7 @@ impl Narrow {
         let latest = cells.iter().fold(0, |latest, &cell| cell.max(latest));
         // Those of no time become the largest.
         let earliest = cells.iter().fold(u32::MAX, |earliest, cell| cell.wrapping_sub(1).min(earliest));
-        (latest > 0).then(|| self.base + u64::from(earliest)..=self.time(latest))
+        (latest > 0).then(|| self.base() + u64::from(earliest)..=self.time(latest))
     }
 }
 
@@ -130,13 +140,13 @@ impl TimeSurface {
         // What is listed is relative to the base.
         self.log.forget();
         let cells = &mut self.latest.as_mut_slice::<u32>()[..self.pixels];
-        let old = (self.narrow.base != TIMESTAMP_LIMIT).then(|| self.narrow.range(cells)).flatten();
+        let old = (self.narrow.base() != TIMESTAMP_LIMIT).then(|| self.narrow.range(cells)).flatten();
         let is_new = old.is_none();
         let all = old.map_or(new.clone(), |old| *old.start().min(new.start())..=*old.end().max(new.end()));
         match Narrow::around(&all) {
             Some(narrow) if is_new => self.narrow = narrow,
             Some(narrow) if self.events >= self.pixels / PIXELS_PER_EVENT => {
-                let step = self.narrow.base.wrapping_sub(narrow.base) as u32;
+                let step = self.narrow.base().wrapping_sub(narrow.base()) as u32;
                 for cell in cells {
                     *cell = if *cell == 0 { 0 } else { cell.wrapping_add(step) };
                 }
@@ -230,7 +240,7 @@ impl Kernel for TimeSurface {
     fn reset(&mut self) -> Result<()> {
         if self.is_wide {
             self.latest.clear();
-        } else if self.narrow.base != TIMESTAMP_LIMIT {
+        } else if self.narrow.base() != TIMESTAMP_LIMIT {
             self.latest.as_mut_slice::<u32>()[..self.pixels].fill(0);
         }
         self.narrow = Narrow::NOWHERE;
@@ -365,7 +375,7 @@ mod tests {
         }
 
         fn base(&self) -> Option<u64> {
-            (!self.surface.is_wide).then_some(self.surface.narrow.base)
+            (!self.surface.is_wide).then_some(self.surface.narrow.base())
         }
     }
 
@@ -504,7 +514,7 @@ mod tests {
             base in prop::sample::select(vec![0, 1, START, (1 << 62) + 3, TIMESTAMP_LIMIT - 1, TIMESTAMP_LIMIT]),
             steps in prop::collection::vec((prop::sample::select(vec![0, 1 << 31, FARTHEST, -(FARTHEST as i64) as u64]), -3..4i64), 1..20),
         ) {
-            let narrow = Narrow { base };
+            let narrow = Narrow::from(base);
             let times: Vec<u64> = steps
                 .into_iter()
                 .map(|(step, more)| base.wrapping_add(step).wrapping_add_signed(more) % TIMESTAMP_LIMIT)
