@@ -1,7 +1,7 @@
 //! Events into one kernel, synchronously: what `Accumulator` is, and the heart of `Engine`.
 
 use crate::error::{Error, Result};
-use crate::event::{Block, Call, Events, Found, Step, in_one_pass};
+use crate::event::{Block, Call, Events, Found};
 use crate::geometry::SensorSize;
 use crate::kernels::Kernel;
 
@@ -26,11 +26,7 @@ impl Accumulator {
         let needs = kernel.needs();
         let out_of_range = |t| Error::Timestamp { t };
         let found = if let Some(kernel) = kernel.retracts() {
-            in_one_pass(events, *sensor, block, needs, |step, columns| match step {
-                Step::Add => kernel.add(columns),
-                Step::Remove => kernel.remove(columns),
-            })
-            .map_err(out_of_range)?
+            kernel.in_one_pass(events, *sensor, block).map_err(out_of_range)?
         } else {
             let mut call = Call::check(events, *sensor, block, needs).map_err(out_of_range)?;
             kernel.begin_call()?;

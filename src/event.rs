@@ -366,6 +366,10 @@ pub struct Block {
     columns: Box<Room>,
     len: usize,
     needs: Needs,
+    /// Whether more than few events of the block before were outside the sensor.
+    squeezes: bool,
+    /// Columns that are being counted while the next are decoded.
+    before: Box<Room>,
     held: Held,
 }
 
@@ -427,6 +431,7 @@ impl Held {
 }
 
 /// Room for the columns of a block, and for what a vector store writes beyond the last event.
+#[repr(C, align(64))]
 struct Room {
     t: [u64; BLOCK + LANES],
     pixel: [u32; BLOCK + LANES],
@@ -434,18 +439,33 @@ struct Room {
 }
 
 impl Room {
+    const fn new() -> Self {
+        Self { t: [0; BLOCK + LANES], pixel: [0; BLOCK + LANES], p: [0; BLOCK + LANES] }
+    }
+
     /// The columns of the first `n` events, those that are needed.
     fn first(&self, n: usize, needs: Needs) -> Columns<'_> {
+        self.some(0..n, needs)
+    }
+
+    #[inline(always)]
+    fn some(&self, events: Range<usize>, needs: Needs) -> Columns<'_> {
         Columns {
-            t: if needs.t { &self.t[..n] } else { &[] },
-            pixel: &self.pixel[..n],
-            p: if needs.p { &self.p[..n] } else { &[] },
+            t: if needs.t { &self.t[events.clone()] } else { &[] },
+            pixel: &self.pixel[events.clone()],
+            p: if needs.p { &self.p[events] } else { &[] },
         }
     }
 }
 
 /// Events that a vector store may write at once.
 const LANES: usize = 16;
+
+/// Up to one in so many events outside are few.
+const FEW_OUTSIDE: usize = 32;
+
+/// So many events of a block are decoded, then as many of the one before are counted.
+pub const GROUP: usize = 16;
 
 /// What a stretch of events was decoded to.
 struct Decoded {
@@ -467,13 +487,14 @@ impl Block {
     /// A block that is filled in this way, which the machine must have.
     pub fn new(isa: Isa) -> Self {
         assert!(Isa::available().contains(&isa));
-        let columns = Room { t: [0; BLOCK + LANES], pixel: [0; BLOCK + LANES], p: [0; BLOCK + LANES] };
         Self {
             isa,
             raw: Box::new([0; RAW]),
-            columns: Box::new(columns),
+            columns: Box::new(Room::new()),
             len: 0,
             needs: Needs::ALL,
+            squeezes: false,
+            before: Box::new(Room::new()),
             held: Held::default(),
         }
     }
@@ -487,23 +508,40 @@ impl Block {
         sensor: SensorSize,
         needs: Needs,
     ) -> (Found, bool) {
+        self.load_and(events, range, sensor, needs, |_| ())
+    }
+
+    /// [`load`](Self::load), which calls `after` with the room of the block before whenever about a [`GROUP`] of events was
+    /// decoded. Where events are decoded one at a time it is not called.
+    #[inline(always)]
+    #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables, unused_mut))]
+    fn load_and(
+        &mut self,
+        events: &Events<'_>,
+        range: Range<usize>,
+        sensor: SensorSize,
+        needs: Needs,
+        mut after: impl FnMut(&Room),
+    ) -> (Found, bool) {
         let count = range.len();
         assert!(count <= BLOCK && range.end <= events.len);
+        let Self { columns, before, squeezes, .. } = self;
+        let after = || after(before);
         let Decoded { inside, latest, bad } = match self.isa {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 if events.layout == Layout::PACKED => {
                 // SAFETY: as below.
-                unsafe { avx2::decode(events.data, events.len, range, sensor, needs, &mut self.columns) }
+                unsafe { avx2::decode(events, range, sensor, needs, columns, *squeezes, after) }
             }
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 if events.layout == Layout::PACKED => {
                 // SAFETY: `new` saw that the machine has what the function needs. `range` is inside the records, which are
-                // packed and readable by the promise of `from_raw`.
-                unsafe { avx512::decode(events.data, events.len, range, sensor, needs, &mut self.columns) }
+                // packed.
+                unsafe { avx512::decode(events, range, sensor, needs, columns, *squeezes, after) }
             }
             _ => self.decode(events, range, sensor),
         };
-        (self.len, self.needs) = (inside, needs);
+        (self.len, self.needs, self.squeezes) = (inside, needs, (count - inside) * FEW_OUTSIDE > count);
         let out_of_bounds = (count - inside) as u64;
         (Found { events: count as u64, out_of_bounds, latest: (inside > 0).then_some(latest) }, bad)
     }
@@ -525,6 +563,11 @@ impl Block {
         debug_assert!(n <= count);
         let latest = ts[..n].iter().copied().max().unwrap_or(0);
         Decoded { inside: n, latest, bad: all >= TIMESTAMP_LIMIT }
+    }
+
+    /// Whether these records are decoded in groups.
+    fn has_groups(&self, events: &Events<'_>) -> bool {
+        self.isa != Isa::Scalar && events.layout == Layout::PACKED
     }
 
     fn columns(&self) -> Columns<'_> {
@@ -652,18 +695,28 @@ impl<'a> Call<'a> {
     }
 }
 
-/// What is to be done with a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Take it in.
-    Add,
-    /// Take it back: it is of a call that is rejected.
-    Remove,
+/// Takes in-bounds events in, and back if their call is rejected after all.
+pub trait TakesBack {
+    /// Takes a block in.
+    fn add(&mut self, events: Columns<'_>);
+
+    /// Whether this block may be taken in by [`add_group`](Self::add_group). If so, nothing else will be asked for before all of
+    /// it was.
+    fn may_be_in_groups(&mut self, events: Columns<'_>) -> bool;
+
+    /// Takes the next few events of such a block in.
+    fn add_group(&mut self, events: Columns<'_>);
+
+    /// Takes back events that were taken in, in whatever order.
+    fn remove(&mut self, events: Columns<'_>);
 }
 
 /// Hands over the in-bounds events of a call while their timestamps are looked at: one pass over the caller's memory, for
 /// whoever can take events back. Fails with the largest timestamp, after all that was added was removed, if that is out of
 /// range.
+///
+/// While a block is decoded, a group after the other, the one before is handed over, a group after the other: one waits for
+/// the caller's memory, the other for the kernel's.
 ///
 /// The events are read again to remove them. If another thread changes their coordinates meanwhile, others are removed than
 /// were added.
@@ -672,21 +725,41 @@ pub fn in_one_pass(
     sensor: SensorSize,
     block: &mut Block,
     needs: Needs,
-    mut f: impl FnMut(Step, Columns<'_>),
+    to: &mut impl TakesBack,
 ) -> Result<Found, u64> {
     let mut total = Found::default();
+    let has_groups = block.has_groups(&events);
+    // How many events of the block before are still to be handed over.
+    let mut waiting = 0;
     for range in blocks(0..events.len()) {
-        let start = range.start;
-        let (found, bad) = block.load(&events, range, sensor, needs);
+        let (start, is_last) = (range.start, range.end == events.len());
+        let (found, bad) = if waiting == 0 {
+            block.load(&events, range, sensor, needs)
+        } else {
+            let mut done = 0;
+            let result = block.load_and(&events, range, sensor, needs, |before| {
+                let end = waiting.min(done + GROUP);
+                to.add_group(before.some(done..end, needs));
+                done = end;
+            });
+            to.add_group(block.before.some(done..waiting, needs));
+            waiting = 0;
+            result
+        };
         if bad {
             for range in blocks(0..start) {
                 block.load(&events, range, sensor, needs);
-                f(Step::Remove, block.columns());
+                to.remove(block.columns());
             }
             return Err(events.largest_out_of_range());
         }
         if found.in_bounds() > 0 {
-            f(Step::Add, block.columns());
+            if has_groups && !is_last && to.may_be_in_groups(block.columns()) {
+                waiting = block.len;
+                std::mem::swap(&mut block.columns, &mut block.before);
+            } else {
+                to.add(block.columns());
+            }
         }
         total.add(found);
     }

@@ -10,6 +10,7 @@ from .cells import (
     CONSUMER,
     EACH_CALL,
     ENGINE,
+    EVENTS_PER_US,
     EVERY,
     HOT_PIXEL,
     NOBODY,
@@ -151,15 +152,17 @@ def _most(results: Results, cell: Cell) -> float:
     """Events a second if nothing took any time but what memory takes where every publication is read.
 
     That is looking at the frame, and before that writing it: memory that a reader was shown is written whole,
-    with surfaces as a copy, of twice as many bytes with decays. Frames of time bins may be the same for many
-    publications."""
+    with surfaces as a copy, of twice as many bytes with decays. A frame of time bins is the same for all
+    publications within a bin."""
     if cell.reading != EVERY:
         return float("inf")
     size = cell.kernel.frame_bytes(cell.sensor)
     works = {"look": 1.0}
     if cell.label in WINDOWED:
         works["memset"] = 1.0
-    elif not cell.kernel.window_us:
+    elif cell.kernel.window_us:
+        works["memset"] = min(1.0, cell.unit / EVENTS_PER_US / cell.kernel.bin_us)
+    else:
         works["memcpy"] = 1.5 if "decay" in cell.label else 1.0
     rates = {work: results.physical.get(f"{work}/{size}") for work in works}
     seconds = sum(works[work] * size / spread(rate).middle for work, rate in rates.items() if rate)

@@ -3,7 +3,7 @@
     python -m benchmarks.gate.memory KERNEL LEVEL
 
 Prints the largest growth of the address space during a call of a million events, in bytes, after calls of
-a thousand. glibc is told to map every allocation of 64 KiB or more by itself and to give memory back at
+a thousand and of a hundred thousand: frames and copies of the state that an engine takes turns in are there then. glibc is told to map every allocation of 64 KiB or more by itself and to give memory back at
 once, so that the growth is that of what is allocated, to the page; smaller allocations may fit in holes of
 the heap and are then not seen. What the call keeps for later calls counts, too."""
 
@@ -59,8 +59,9 @@ def main(label: str, level: str) -> int:
         call = frames2py.Engine(SENSOR, kernel, snapshot_interval_ms=0).ingest
     else:
         call = frames2py.Accumulator(SENSOR, kernel).accumulate
-    for i in range(0, 20_000, 1_000):
-        call(events[i : i + 1_000])
+    for size in (1_000, 100_000):
+        for i in range(0, 10 * size, size):
+            call(events[i : i + size])
     return growth(call, events)
 
 

@@ -183,7 +183,7 @@ def markdown(
             "",
             "## Memory",
             "",
-            "The most a call of 1M events takes beyond what is there after calls of 1,000.",
+            "The most a call of 1M events takes beyond what is there after calls of 1,000 and 100,000.",
             "",
             *table(["what", RIVAL, "this"], taken),
             "",

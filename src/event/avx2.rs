@@ -1,19 +1,20 @@
 //! Packed records eight at a time.
 //!
 //! Each record is loaded into half a vector of its own; two unpacks and a few shuffles make columns of eight such halves. What
-//! lies outside the sensor is squeezed out with permutations from a table, which is skipped where all eight are inside.
+//! lies outside the sensor is squeezed out with permutations from a table, which is skipped where all eight are inside and mostly were.
 //! As in the version for AVX-512, a load into a register is the private copy, and is assembly for that reason.
 
-use super::{BLOCK, Decoded, Layout, Needs, Room, TIMESTAMP_LIMIT};
+use super::{BLOCK, Decoded, Events, Layout, Needs, Room, TIMESTAMP_LIMIT};
 use crate::geometry::SensorSize;
 use std::arch::asm;
 use std::arch::x86_64::{
     __m128i, __m256i, _MM_HINT_T0, _mm_cvtsi64_si128, _mm_cvtsi128_si64, _mm_prefetch, _mm_shuffle_epi8,
-    _mm256_add_epi32, _mm256_and_si256, _mm256_blendv_epi8, _mm256_castps_si256, _mm256_castsi256_ps,
-    _mm256_cmpgt_epi32, _mm256_cmpgt_epi64, _mm256_cvtepu8_epi32, _mm256_loadu_si256, _mm256_movemask_ps,
+    _mm_unpacklo_epi32, _mm256_add_epi32, _mm256_and_si256, _mm256_blendv_epi8, _mm256_castps_si256,
+    _mm256_castsi256_ps, _mm256_castsi256_si128, _mm256_cmpgt_epi32, _mm256_cmpgt_epi64,
+    _mm256_cvtepu8_epi32, _mm256_extracti128_si256, _mm256_loadu_si256, _mm256_movemask_ps,
     _mm256_mullo_epi32, _mm256_or_si256, _mm256_permute2x128_si256, _mm256_permutevar8x32_epi32,
-    _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_setzero_si256, _mm256_shuffle_ps, _mm256_srli_epi32,
-    _mm256_storeu_si256, _mm256_unpackhi_epi64, _mm256_unpacklo_epi64, _mm256_xor_si256,
+    _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_shuffle_ps,
+    _mm256_srli_epi32, _mm256_storeu_si256, _mm256_unpackhi_epi64, _mm256_unpacklo_epi64, _mm256_xor_si256,
 };
 use std::ops::Range;
 
@@ -41,6 +42,22 @@ static MEMBERS: [u64; 256] = {
                 n += 1;
             }
             lane += 1;
+        }
+        set += 1;
+    }
+    table
+};
+
+/// The same for four lanes of 64 bits, each of which is two of 32.
+static PAIRS: [u64; 16] = {
+    let mut table = [0; 16];
+    let mut set = 0;
+    while set < 16 {
+        let mut n = 0;
+        while n < 4 {
+            let lane = MEMBERS[set] >> (8 * n) & 0xFF;
+            table[set] |= ((2 * lane) | ((2 * lane + 1) << 8)) << (16 * n);
+            n += 1;
         }
         set += 1;
     }
@@ -88,22 +105,25 @@ unsafe fn store_members(to: *mut u8, lanes: __m256i, members: __m128i) {
     unsafe { _mm256_storeu_si256(to.cast(), lanes) };
 }
 
-/// Decodes the records of `range`, of `len` packed ones at `data`, into `room`.
+/// Decodes the records of `range` into `room`. `squeezes`: what lies outside is squeezed out without looking
+/// whether anything does. `after` is called after each 16 records.
 ///
 /// # Safety
 ///
 /// - The machine must have what [`is_available`] asks for.
-/// - `data` must be readable for `len` packed records, which may be changing.
-/// - `range` must be inside `0..len` and not longer than [`BLOCK`].
+/// - The records must be packed ones.
+/// - `range` must be inside theirs and not longer than [`BLOCK`].
 #[target_feature(enable = "avx2,popcnt")]
 pub unsafe fn decode(
-    data: *const u8,
-    len: usize,
+    events: &Events<'_>,
     range: Range<usize>,
     sensor: SensorSize,
     needs: Needs,
     room: &mut Room,
+    squeezes: bool,
+    mut after: impl FnMut(),
 ) -> Decoded {
+    let Events { data, len, .. } = *events;
     debug_assert!(range.start <= range.end && range.end <= len && range.len() <= BLOCK);
     // A side beyond 2^16 holds every coordinate. Pixel indices inside the sensor are below 2^32, so that they are right
     // modulo 2^32 is enough.
@@ -111,12 +131,15 @@ pub unsafe fn decode(
     let height = _mm256_set1_epi32(sensor.height().min(1 << 16) as i32);
     let row = _mm256_set1_epi32(sensor.width() as u32 as i32);
     let low = _mm256_set1_epi32(0xFFFF);
+    // The first byte of each 32-bit lane of a half.
+    let first_bytes = _mm256_set1_epi32(0x0C08_0400);
     // Flips what the comparison takes for a sign.
     let sign = _mm256_set1_epi64x(i64::MIN);
 
     // The largest `t` inside, its sign flipped: at first that of 0.
     let (mut n, mut latest, mut all) = (0, sign, _mm256_setzero_si256());
     let mut last = [0_u8; LANES * STRIDE + LOADED];
+    let mut is_second = true;
     for start in range.clone().step_by(LANES) {
         let count = LANES.min(range.end - start);
         let mut at = data.wrapping_add(start * STRIDE);
@@ -158,7 +181,9 @@ pub unsafe fn decode(
             let take = _mm256_and_si256(_mm256_cmpgt_epi64(t, latest), spread(set));
             _mm256_blendv_epi8(latest, t, take)
         };
-        if inside == u8::MAX {
+        // With many outside, a branch that cannot be foreseen costs more than squeezing where nothing is.
+        let is_whole = !squeezes && inside == u8::MAX;
+        if is_whole {
             let flipped = (_mm256_xor_si256(t0, sign), _mm256_xor_si256(t1, sign));
             latest = _mm256_blendv_epi8(latest, flipped.0, _mm256_cmpgt_epi64(flipped.0, latest));
             latest = _mm256_blendv_epi8(latest, flipped.1, _mm256_cmpgt_epi64(flipped.1, latest));
@@ -183,7 +208,7 @@ pub unsafe fn decode(
         let members = _mm_cvtsi64_si128(MEMBERS[usize::from(inside)] as i64);
         // SAFETY: each column has more than `LANES` elements from `n < BLOCK` on, and four after that.
         unsafe {
-            if inside == u8::MAX {
+            if is_whole {
                 _mm256_storeu_si256(to_pixel.cast(), pixel);
                 if needs.t {
                     _mm256_storeu_si256(to_t.cast(), t0);
@@ -192,30 +217,25 @@ pub unsafe fn decode(
             } else {
                 store_members(to_pixel.cast(), pixel, members);
                 if needs.t {
-                    // A 64-bit lane is two of 32.
-                    let pairs = |set: u8| {
-                        let twice = MEMBERS[usize::from(set)] * 2;
-                        let spread = (twice & 0xFF)
-                            | (twice & 0xFF00) << 8
-                            | (twice & 0xFF_0000) << 16
-                            | (twice & 0xFF00_0000) << 24;
-                        _mm_cvtsi64_si128((spread | (spread + 0x0001_0001_0001_0001) << 8) as i64)
-                    };
-                    store_members(to_t.cast(), t0, pairs(inside & 0xF));
-                    let to_t = to_t.add((inside & 0xF).count_ones() as usize);
-                    store_members(to_t.cast(), t1, pairs(inside >> 4));
+                    let (lower, upper) = (inside & 0xF, inside >> 4);
+                    store_members(to_t.cast(), t0, _mm_cvtsi64_si128(PAIRS[usize::from(lower)] as i64));
+                    let to_t = to_t.add(lower.count_ones() as usize);
+                    store_members(to_t.cast(), t1, _mm_cvtsi64_si128(PAIRS[usize::from(upper)] as i64));
                 }
             }
             if needs.p {
                 let p = _mm256_castps_si256(_mm256_shuffle_ps::<0b11_01_11_01>(rest0145, rest2367));
-                let mut lanes = [0_u32; LANES];
-                _mm256_storeu_si256(lanes.as_mut_ptr().cast(), p);
-                let bytes = lanes.iter().rev().fold(0_u64, |bytes, &lane| bytes << 8 | u64::from(lane as u8));
-                let bytes = _mm_shuffle_epi8(_mm_cvtsi64_si128(bytes as i64), members);
+                let p = _mm256_shuffle_epi8(p, first_bytes);
+                let bytes = _mm_unpacklo_epi32(_mm256_castsi256_si128(p), _mm256_extracti128_si256::<1>(p));
+                let bytes = _mm_shuffle_epi8(bytes, members);
                 to_p.cast::<[u8; 8]>().write((_mm_cvtsi128_si64(bytes) as u64).to_le_bytes());
             }
         }
         n += inside.count_ones() as usize;
+        is_second = !is_second;
+        if is_second {
+            after();
+        }
     }
     let lanes = |v: __m256i| {
         let mut lanes = [0_u64; 4];

@@ -1,7 +1,8 @@
 //! Windowed counts.
 //!
 //! Counted is in bytes. A plane of them fits into the L2 cache where counters of 32 bits do not, and clearing it takes a
-//! quarter of the time. What a byte has no room for is carried to a second plane, which most windows never touch.
+//! quarter of the time. What a byte has no room for is carried to a second plane, which most windows touch nowhere or in few
+//! places. These are listed, so that nobody has to go through all of it.
 //!
 //! What is published is the window that was counted into, handed over: its first reader makes the frame of it
 //! (`publish/frame.rs`). Counting goes on in one that came back, cleared where it was touched.
@@ -9,13 +10,17 @@
 use super::kept::Kept;
 use super::{Kernel, PublishesRecipes, Retracts, STATE, hot, new_list};
 use crate::error::{Error, Result};
-use crate::event::{Columns, Needs};
+use crate::event::{Block, Columns, Events, Found, GROUP, Needs, TakesBack, in_one_pass};
+use crate::geometry::SensorSize;
 use crate::publish::{Memory, Recipe, Spec};
 use std::any::Any;
 use std::sync::Arc;
 
 /// From this fraction of the sensor on, clearing all counts is faster than clearing those that were touched.
 const PIXELS_PER_TOUCHED: usize = 64;
+
+/// The same for carries, of which a few places are many: one pixel with most of the events.
+const COUNTS_PER_CARRIED: usize = 64;
 
 /// Windows that are kept for use again, and as many that publications still refer to.
 const KEPT: usize = 8;
@@ -24,12 +29,10 @@ const KEPT: usize = 8;
 struct Window {
     /// Modulo 256.
     low: Memory,
-    /// How often each went around, modulo 2^24; all 0 unless `has_carried`.
+    /// How often each went around, modulo 2^24; 0 but where `carried` says.
     high: Memory,
-    has_carried: bool,
-    /// The pixels that were counted at, repeats included, while there is room.
-    touched: Vec<u32>,
-    is_touched_all_over: bool,
+    carried: Carried,
+    touched: Touched,
 }
 
 impl Window {
@@ -37,86 +40,205 @@ impl Window {
         Ok(Self {
             low: Memory::zeroed_for::<u8>(STATE, Some(counts))?,
             high: Memory::zeroed_for::<u32>(STATE, Some(counts))?,
-            has_carried: false,
-            touched: new_list(pixels / PIXELS_PER_TOUCHED)?,
-            is_touched_all_over: false,
+            carried: Carried { places: new_list(counts / COUNTS_PER_CARRIED)?, is_all_over: false },
+            touched: Touched { pixels: new_list(pixels / PIXELS_PER_TOUCHED)?, is_all_over: false },
         })
-    }
-
-    /// Takes note of where will be counted.
-    fn touch(&mut self, pixels: &[u32]) {
-        if self.is_touched_all_over {
-        } else if pixels.len() <= self.touched.capacity() - self.touched.len() {
-            self.touched.extend_from_slice(pixels);
-        } else {
-            self.is_touched_all_over = true;
-        }
     }
 
     fn clear(&mut self, counts_per_pixel: usize) {
         let low = self.low.as_mut_slice::<u8>();
-        if self.is_touched_all_over {
+        if self.touched.is_all_over {
             low.fill(0);
         } else if counts_per_pixel == 1 {
-            self.touched.iter().for_each(|&pixel| low[pixel as usize] = 0);
+            self.touched.pixels.iter().for_each(|&pixel| low[pixel as usize] = 0);
         } else {
             let low = low.as_chunks_mut::<2>().0;
-            self.touched.iter().for_each(|&pixel| low[pixel as usize] = [0; 2]);
+            self.touched.pixels.iter().for_each(|&pixel| low[pixel as usize] = [0; 2]);
         }
-        if self.has_carried {
-            self.high.as_mut_slice::<u32>().fill(0);
-        }
-        self.touched.clear();
-        (self.has_carried, self.is_touched_all_over) = (false, false);
+        self.carried.clear(self.high.as_mut_slice());
+        self.touched.pixels.clear();
+        self.touched.is_all_over = false;
     }
 
     /// Writes the counts, modulo 2^32.
     fn show(&self, out: &mut [u8]) {
         let out = bytemuck::cast_slice_mut::<_, u32>(out);
-        let low = self.low.as_slice::<u8>();
-        if self.has_carried {
-            for ((out, &low), &high) in out.iter_mut().zip(low).zip(self.high.as_slice::<u32>()) {
-                *out = high << 8 | u32::from(low);
+        let (low, high) = (self.low.as_slice::<u8>(), self.high.as_slice::<u32>());
+        let whole = |low: u8, high: u32| high << 8 | u32::from(low);
+        if self.carried.is_all_over {
+            for ((out, &low), &high) in out.iter_mut().zip(low).zip(high) {
+                *out = whole(low, high);
             }
         } else {
             for (out, &low) in out.iter_mut().zip(low) {
                 *out = u32::from(low);
             }
+            self.carried.places.iter().for_each(|&place| out[place] = whole(low[place], high[place]));
         }
     }
 }
 
-/// Counting up (`UP`) or down in a window.
-struct Counter<'a, const UP: bool> {
+/// Where a window was counted in.
+struct Touched {
+    /// The pixels, repeats included, while there is room.
+    pixels: Vec<u32>,
+    is_all_over: bool,
+}
+
+impl Touched {
+    /// Takes note of where will be counted.
+    fn touch(&mut self, pixels: &[u32]) {
+        if self.is_all_over {
+        } else if pixels.len() <= self.pixels.capacity() - self.pixels.len() {
+            self.pixels.extend_from_slice(pixels);
+        } else {
+            self.is_all_over = true;
+        }
+    }
+}
+
+/// Where a window has counts that went around.
+struct Carried {
+    /// Each place whose `high` is not 0, and maybe some whose is, while there is room.
+    places: Vec<usize>,
+    is_all_over: bool,
+}
+
+impl Carried {
+    /// Adds to how often a count went around.
+    #[cold]
+    fn carry(&mut self, high: &mut [u32], place: usize, times: i64) {
+        let high = &mut high[place];
+        // Where it is not 0, the place is listed.
+        if *high == 0 && !self.is_all_over {
+            if self.places.len() < self.places.capacity() {
+                self.places.push(place);
+            } else {
+                self.is_all_over = true;
+            }
+        }
+        *high = high.wrapping_add(times as u32);
+    }
+
+    fn clear(&mut self, high: &mut [u32]) {
+        if self.is_all_over {
+            high.fill(0);
+        } else {
+            self.places.iter().for_each(|&place| high[place] = 0);
+        }
+        self.places.clear();
+        self.is_all_over = false;
+    }
+}
+
+/// Counting in a window, up (`UP`) or down.
+struct Counting<'a, const BY_POLARITY: bool> {
     low: &'a mut [u8],
     high: &'a mut [u32],
-    has_carried: &'a mut bool,
+    carried: &'a mut Carried,
+    touched: &'a mut Touched,
 }
 
-impl<const UP: bool> Counter<'_, UP> {
-    #[inline(always)]
-    fn one(&mut self, place: usize) {
-        let low = &mut self.low[place];
-        let (count, carries) = if UP { low.overflowing_add(1) } else { low.overflowing_sub(1) };
-        *low = count;
-        if carries {
-            self.carry(place, if UP { 1 } else { -1 });
-        }
-    }
-
-    fn many(&mut self, place: usize, events: usize) {
+impl<const BY_POLARITY: bool> Counting<'_, BY_POLARITY> {
+    fn many<const UP: bool>(&mut self, place: usize, events: usize) {
         let events = events as i64;
         let sum = i64::from(self.low[place]) + if UP { events } else { -events };
         self.low[place] = sum as u8;
         if sum >> 8 != 0 {
-            self.carry(place, sum >> 8);
+            self.carried.carry(self.high, place, sum >> 8);
         }
     }
 
-    #[cold]
-    fn carry(&mut self, place: usize, times: i64) {
-        self.high[place] = self.high[place].wrapping_add(times as u32);
-        *self.has_carried = true;
+    #[inline(always)]
+    fn place(pixel: u32, p: u8) -> usize {
+        if BY_POLARITY { 2 * pixel as usize + usize::from(p != 0) } else { pixel as usize }
+    }
+
+    /// Counts one event at a place. What is counted in is looked up once, not again after each store of a byte.
+    #[inline(always)]
+    fn one<const UP: bool>(&mut self) -> impl FnMut(usize) {
+        let Self { low, high, carried, .. } = self;
+        let (low, high): (&mut [u8], &mut [u32]) = (low, high);
+        |place| {
+            let low = &mut low[place];
+            let (count, carries) = if UP { low.overflowing_add(1) } else { low.overflowing_sub(1) };
+            *low = count;
+            if carries {
+                carried.carry(high, place, if UP { 1 } else { -1 });
+            }
+        }
+    }
+
+    /// Each by itself.
+    #[inline(always)]
+    fn each<const UP: bool>(&mut self, Columns { pixel: pixels, p: ps, .. }: Columns<'_>) {
+        let mut one = self.one::<UP>();
+        if BY_POLARITY {
+            pixels.iter().zip(ps).for_each(|(&pixel, &p)| one(Self::place(pixel, p)));
+        } else {
+            pixels.iter().for_each(|&pixel| one(Self::place(pixel, 0)));
+        }
+    }
+
+    /// Those at the pixel where most are together, the others each by itself.
+    fn around<const UP: bool>(&mut self, hot: u32, Columns { pixel: pixels, p: ps, .. }: Columns<'_>) {
+        if BY_POLARITY {
+            // Of the few elsewhere it is counted how many are ON, and of all, several at a time.
+            let mut on_elsewhere = 0;
+            let mut one = self.one::<UP>();
+            let at_hot = hot::elsewhere(hot, pixels, ps, |pixel, p| {
+                on_elsewhere += usize::from(p != 0);
+                one(Self::place(pixel, p));
+            });
+            drop(one);
+            let on = ps.iter().map(|&p| u32::from(p != 0)).sum::<u32>() as usize - on_elsewhere;
+            self.many::<UP>(Self::place(hot, 0), at_hot - on);
+            self.many::<UP>(Self::place(hot, 1), on);
+        } else {
+            let mut one = self.one::<UP>();
+            let rest = |pixel, ()| one(Self::place(pixel, 0));
+            let at_hot = hot::elsewhere(hot, pixels, hot::nothing(pixels), rest);
+            drop(one);
+            self.many::<UP>(Self::place(hot, 0), at_hot);
+        }
+    }
+
+    #[inline(always)]
+    fn count<const UP: bool>(&mut self, events: Columns<'_>) {
+        self.touched.touch(events.pixel);
+        match hot::pixel(events.pixel) {
+            Some(hot) => self.around::<UP>(hot, events),
+            None => self.each::<UP>(events),
+        }
+    }
+}
+
+impl<const BY_POLARITY: bool> TakesBack for Counting<'_, BY_POLARITY> {
+    fn add(&mut self, events: Columns<'_>) {
+        self.count::<true>(events);
+    }
+
+    fn may_be_in_groups(&mut self, events: Columns<'_>) -> bool {
+        // By polarity it was found to be slower.
+        let may_be = !BY_POLARITY && hot::pixel(events.pixel).is_none();
+        if may_be {
+            self.touched.touch(events.pixel);
+        }
+        may_be
+    }
+
+    #[inline(always)]
+    fn add_group(&mut self, events: Columns<'_>) {
+        match <&[u32; GROUP]>::try_from(events.pixel) {
+            // A loop of known length is unrolled.
+            Ok(pixel) if !BY_POLARITY => self.each::<true>(Columns { pixel, ..events }),
+            _ => self.each::<true>(events),
+        }
+    }
+
+    fn remove(&mut self, events: Columns<'_>) {
+        // Other pixels than were added, where another thread writes to the array: they are to be cleared, too.
+        self.count::<false>(events);
     }
 }
 
@@ -146,33 +268,9 @@ impl<const BY_POLARITY: bool> Counts<BY_POLARITY> {
         Arc::get_mut(&mut self.window).expect("referred to by nobody else")
     }
 
-    #[inline(always)]
-    fn count<const UP: bool>(&mut self, Columns { pixel: pixels, p: ps, .. }: Columns<'_>) {
-        let Window { low, high, has_carried, .. } = self.window();
-        let mut counter = Counter::<UP> { low: low.as_mut_slice(), high: high.as_mut_slice(), has_carried };
-        let hot = hot::pixel(pixels);
-        if BY_POLARITY {
-            let place = |pixel: u32, p: u8| 2 * pixel as usize + usize::from(p != 0);
-            if let Some(hot) = hot {
-                // Of the few elsewhere it is counted how many are ON, and of all, several at a time.
-                let mut on_elsewhere = 0;
-                let at_hot = hot::elsewhere(hot, pixels, ps, |pixel, p| {
-                    on_elsewhere += usize::from(p != 0);
-                    counter.one(place(pixel, p));
-                });
-                let on = ps.iter().map(|&p| u32::from(p != 0)).sum::<u32>() as usize - on_elsewhere;
-                counter.many(place(hot, 0), at_hot - on);
-                counter.many(place(hot, 1), on);
-            } else {
-                pixels.iter().zip(ps).for_each(|(&pixel, &p)| counter.one(place(pixel, p)));
-            }
-        } else if let Some(hot) = hot {
-            let rest = |pixel, ()| counter.one(pixel as usize);
-            let at_hot = hot::elsewhere(hot, pixels, hot::nothing(pixels), rest);
-            counter.many(hot as usize, at_hot);
-        } else {
-            pixels.iter().for_each(|&pixel| counter.one(pixel as usize));
-        }
+    fn counting(&mut self) -> Counting<'_, BY_POLARITY> {
+        let Window { low, high, carried, touched } = self.window();
+        Counting { low: low.as_mut_slice(), high: high.as_mut_slice(), carried, touched }
     }
 }
 
@@ -190,7 +288,7 @@ impl<const BY_POLARITY: bool> Kernel for Counts<BY_POLARITY> {
     }
 
     fn accumulate(&mut self, events: Columns<'_>, _latest: u64) -> Result<()> {
-        self.add(events);
+        self.counting().add(events);
         Ok(())
     }
 
@@ -214,15 +312,14 @@ impl<const BY_POLARITY: bool> Kernel for Counts<BY_POLARITY> {
 }
 
 impl<const BY_POLARITY: bool> Retracts for Counts<BY_POLARITY> {
-    fn add(&mut self, events: Columns<'_>) {
-        self.window().touch(events.pixel);
-        self.count::<true>(events);
-    }
-
-    fn remove(&mut self, events: Columns<'_>) {
-        // Other pixels than were added, where another thread writes to the array: they are to be cleared, too.
-        self.window().touch(events.pixel);
-        self.count::<false>(events);
+    fn in_one_pass(
+        &mut self,
+        events: Events<'_>,
+        sensor: SensorSize,
+        block: &mut Block,
+    ) -> std::result::Result<Found, u64> {
+        let needs = self.needs();
+        in_one_pass(events, sensor, block, needs, &mut self.counting())
     }
 }
 
@@ -279,7 +376,9 @@ impl<const BY_POLARITY: bool> PublishesRecipes for Counts<BY_POLARITY> {
 mod tests {
     use super::super::Config;
     use super::*;
-    use crate::geometry::SensorSize;
+    use crate::event::Isa;
+    use crate::event::tests::packed;
+    use std::ops::Range;
 
     fn counts<const BY_POLARITY: bool>(kernel: &Counts<BY_POLARITY>) -> Vec<u32> {
         let mut out = vec![7; kernel.pixels * Counts::<BY_POLARITY>::PER_PIXEL];
@@ -295,15 +394,15 @@ mod tests {
         for window in [by_pixel.window(), by_polarity.window()] {
             window.low.as_mut_slice::<u8>().fill(254);
             window.high.as_mut_slice::<u32>().fill((1 << 24) - 1);
-            window.has_carried = true;
+            window.carried.is_all_over = true;
         }
         let events = Columns { t: &[1; 4], pixel: &[1, 1, 1, 0], p: &[1, 0, 7, 0] };
         by_pixel.accumulate(events, 1).unwrap();
         by_polarity.accumulate(events, 1).unwrap();
         assert_eq!(counts(&by_pixel), [u32::MAX, 1]);
         assert_eq!(counts(&by_polarity), [u32::MAX, u32::MAX - 1, u32::MAX, 0]);
-        by_pixel.remove(events);
-        by_polarity.remove(events);
+        by_pixel.counting().remove(events);
+        by_polarity.counting().remove(events);
         assert_eq!(counts(&by_pixel), [u32::MAX - 1; 2]);
         assert_eq!(counts(&by_polarity), [u32::MAX - 1; 4]);
     }
@@ -324,11 +423,11 @@ mod tests {
                 let among: Vec<u32> = among.into_iter().map(|pixel| pixel % 200).collect();
                 let p: Vec<u8> = (0..256).map(|i| u8::from((i + call) % 3 != 0)).collect();
                 let events = Columns { t: &[], pixel: &among, p: &p };
-                by_pixel.add(events);
-                by_polarity.add(events);
+                by_pixel.counting().add(events);
+                by_polarity.counting().add(events);
                 if call % 4 == 1 {
-                    by_pixel.remove(events);
-                    by_polarity.remove(events);
+                    by_pixel.counting().remove(events);
+                    by_polarity.counting().remove(events);
                     continue;
                 }
                 for (&pixel, &p) in among.iter().zip(&p) {
@@ -346,6 +445,125 @@ mod tests {
             recipes[1].make(bytemuck::cast_slice_mut(&mut by_two)).unwrap();
             assert_eq!((by_one, by_two), (both, expected.concat()));
             assert!(counts(&by_pixel).iter().chain(&counts(&by_polarity)).all(|&count| count == 0));
+        }
+    }
+
+    /// Adds calls to a window of both kernels, takes some back, and compares with a naive count. `calls`: the pixels of
+    /// each, and whether it stays. Returns whether either was carried all over.
+    fn check_window(
+        by_pixel: &mut Counts<false>,
+        by_polarity: &mut Counts<true>,
+        calls: &[(Vec<u32>, bool)],
+    ) -> [bool; 2] {
+        let mut expected = vec![[0_u32; 2]; by_pixel.pixels];
+        for (call, (among, stays)) in calls.iter().enumerate() {
+            let p: Vec<u8> = (0..among.len()).map(|i| u8::from((i + call) % 4 != 0) * 3).collect();
+            for (pixel, p) in among.chunks(256).zip(p.chunks(256)) {
+                let events = Columns { t: &[], pixel, p };
+                by_pixel.counting().add(events);
+                by_polarity.counting().add(events);
+            }
+            for (pixel, p) in among.chunks(256).zip(p.chunks(256)).filter(|_| !stays) {
+                let events = Columns { t: &[], pixel, p };
+                by_pixel.counting().remove(events);
+                by_polarity.counting().remove(events);
+            }
+            if *stays {
+                among.iter().zip(&p).for_each(|(&at, &p)| expected[at as usize][usize::from(p != 0)] += 1);
+            }
+        }
+        assert_eq!(counts(by_pixel), expected.iter().map(|[off, on]| off + on).collect::<Vec<_>>());
+        assert_eq!(counts(by_polarity), expected.concat());
+        let carried =
+            [&by_pixel.window().carried, &by_polarity.window().carried].map(|carried| carried.is_all_over);
+        let mut recipes = [by_pixel.recipe().unwrap(), by_polarity.recipe().unwrap()];
+        by_pixel.prescribe(&mut *recipes[0], None).unwrap();
+        by_polarity.prescribe(&mut *recipes[1], None).unwrap();
+        let mut out = vec![7_u32; expected.len() * 2];
+        recipes[1].make(bytemuck::cast_slice_mut(&mut out)).unwrap();
+        assert_eq!(out, expected.concat());
+        assert!(counts(by_pixel).iter().chain(&counts(by_polarity)).all(|&count| count == 0));
+        carried
+    }
+
+    #[test]
+    fn carries_are_right_in_few_places_in_many_and_taken_back() {
+        let sensor = SensorSize::new(80, 16).unwrap();
+        let mut by_pixel = Counts::<false>::new(Config::EventCount.spec(sensor)).unwrap();
+        let mut by_polarity = Counts::<true>::new(Config::Polarity.spec(sensor)).unwrap();
+        assert_eq!(by_pixel.window().carried.places.capacity(), 20);
+        let mut check = |calls: &[_]| check_window(&mut by_pixel, &mut by_polarity, calls);
+
+        // All pixels of a range so often, each in turn.
+        let each = |pixels: Range<u32>, times| (0..times).flat_map(|_| pixels.clone()).collect::<Vec<u32>>();
+        let hot: Vec<u32> = (0..9000).map(|i| if i % 9 == 0 { i % 1280 } else { 77 }).collect();
+        let few = (each(300..310, 1100), true);
+        let many = (each(0..1280, 1100), true);
+        for _ in 0..3 {
+            assert_eq!(check(&[few.clone(), (hot.clone(), true)]), [false; 2]);
+            assert_eq!(check(&[(hot.clone(), true), many.clone(), few.clone()]), [true; 2]);
+            assert_eq!(check(&[(hot.clone(), true)]), [false; 2]);
+            // Places are listed again when they carry after all was taken back, which fills the list.
+            let back = (each(40..43, 2000), false);
+            assert_eq!(check(&[back.clone(), few.clone(), back.clone()]), [false; 2]);
+            assert!(check(&vec![back; 30])[0]);
+            assert_eq!(check(&[(each(0..1280, 1100), false), few.clone()]), [true; 2]);
+            // Exactly the room there is, and one more.
+            assert_eq!(check(&[(each(5..25, 256), true)]), [false; 2]);
+            assert_eq!(check(&[(each(5..26, 256), true)]), [true, false]);
+        }
+    }
+
+    #[test]
+    fn what_goes_below_zero_comes_back() {
+        // Another thread may change what is taken back.
+        let sensor = SensorSize::new(64, 2).unwrap();
+        let mut kernel = Counts::<false>::new(Config::EventCount.spec(sensor)).unwrap();
+        let events = |pixel| Columns { t: &[], pixel, p: &[] };
+        kernel.counting().remove(events(&[1, 1, 100]));
+        assert_eq!((counts(&kernel)[1], counts(&kernel)[100]), (u32::MAX - 1, u32::MAX));
+        kernel.counting().add(events(&[1; 3]));
+        assert_eq!((counts(&kernel)[1], counts(&kernel)[100]), (1, u32::MAX));
+        kernel.close_window().unwrap();
+        assert!(counts(&kernel).iter().all(|&count| count == 0));
+    }
+
+    #[test]
+    fn calls_of_several_blocks_are_counted_rejected_and_cleared() {
+        // Few of many pixels, so that those that were touched are cleared; some blocks have a hot pixel, some do not.
+        let sensor = SensorSize::new(256, 512).unwrap();
+        for isa in Isa::available() {
+            let mut block = Block::new(isa);
+            let mut kernel = Counts::<false>::new(Config::EventCount.spec(sensor)).unwrap();
+            for length in [1, 255, 256, 257, 512, 700, 1024, 1300, 2000] {
+                let events: Vec<_> = (0..length)
+                    .map(|i| match i / 256 {
+                        2 | 5 if i % 16 != 0 => (5, 7, 7, 1),
+                        _ => (5, (i * 31 % 259) as u16, (i * 17 % 512) as u16, 1),
+                    })
+                    .collect();
+                let mut expected = vec![0_u32; 256 * 512];
+                for &(_, x, y, _) in events.iter().filter(|event| event.1 < 256) {
+                    expected[256 * usize::from(y) + usize::from(x)] += 1;
+                }
+                let mut take = |events: &[_], kernel: &mut Counts<false>| {
+                    kernel
+                        .in_one_pass(Events::packed(&packed(events)), sensor, &mut block)
+                        .map(|found| found.in_bounds())
+                };
+                for bad in [0, length / 2, length - 1] {
+                    let mut rejected = events.clone();
+                    rejected[bad].0 = 1 << 63;
+                    assert_eq!(take(&rejected, &mut kernel), Err(1 << 63));
+                    assert!(counts(&kernel).iter().all(|&count| count == 0));
+                    kernel.close_window().unwrap();
+                }
+                assert_eq!(take(&events, &mut kernel), Ok(u64::from(expected.iter().sum::<u32>())));
+                assert_eq!(counts(&kernel), expected);
+                assert!(!kernel.window().touched.is_all_over);
+                kernel.close_window().unwrap();
+                assert!(counts(&kernel).iter().all(|&count| count == 0));
+            }
         }
     }
 }

@@ -15,11 +15,12 @@ mod hot;
 mod kept;
 mod knot;
 mod log;
+mod stores;
 mod surface;
 mod temporal;
 
 use crate::error::{Error, Result};
-use crate::event::{Columns, Events, Found, Needs};
+use crate::event::{Block, Columns, Events, Found, Needs};
 use crate::geometry::SensorSize;
 use crate::publish::{Element, Memory, Recipe, Spec};
 
@@ -111,13 +112,16 @@ pub trait PublishesRecipes {
     }
 }
 
-/// How a kernel undoes what it was given of a call that is rejected after all.
+/// How a kernel takes in calls that may be rejected after all.
 pub trait Retracts {
-    /// Takes in in-bounds events.
-    fn add(&mut self, events: Columns<'_>);
-
-    /// Takes back in-bounds events that `add` took in, in whatever order.
-    fn remove(&mut self, events: Columns<'_>);
+    /// Takes in a call while its timestamps are looked at ([`in_one_pass`](crate::event::in_one_pass)). Where one is out of
+    /// range, fails with the largest, and nothing has changed.
+    fn in_one_pass(
+        &mut self,
+        events: Events<'_>,
+        sensor: SensorSize,
+        block: &mut Block,
+    ) -> std::result::Result<Found, u64>;
 }
 
 /// How a kernel that must see calls as they came takes them in.

@@ -20,11 +20,12 @@
 //! which the next publication that shows them joins to the shared one if the earlier publications are gone, else to a second
 //! one, or a copy of that. Lists and planes that come back are kept for use again.
 //!
-//! A bin is shown by as many frames as there are bins. The second reader who adds up a long list keeps the sums for those who
-//! come after ([`Sums`]): they copy.
+//! A bin is shown by as many frames as there are bins. The second reader who adds up lists keeps what they come to for those who
+//! come after ([`Sums`]): the counts of a bin, in bytes, or the values of a knot.
 
 use super::kept::Kept;
 use super::knot::Knots;
+use super::stores::Stores;
 use super::{Kernel, PublishesRecipes, STATE, new_list, out_of_memory};
 use crate::error::{Error, Result};
 use crate::event::{Columns, Isa};
@@ -32,8 +33,9 @@ use crate::geometry::SensorSize;
 use crate::publish::{Lazy, Memory, Recipe, Spec};
 use bytemuck::{Pod, Zeroable};
 use std::any::Any;
-use std::sync::Arc;
+use std::hint::select_unpredictable;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// A list grows up to so many entries for each pixel, then it is added up.
 const ENTRIES_PER_PIXEL: usize = 4;
@@ -43,8 +45,8 @@ const ENTRIES_PER_PIXEL: usize = 4;
 const ROOM: usize = 5 << 16;
 const PIXELS_PER_ROOM: usize = 2;
 
-/// From this fraction of the sensor on, copying the sums of a list is cheaper than adding it up.
-const PIXELS_PER_SUMMED: usize = 4;
+/// From this fraction of the sensor on, lists are not added up time and again.
+const PIXELS_PER_SUMMED: usize = 32;
 
 /// Which bins a ring of slots holds.
 struct Ring {
@@ -80,6 +82,14 @@ pub trait Kind: Copy + Send + Sync + 'static {
     type Entry: Copy + Send + Sync;
     /// An element of planes.
     type Cell: Pod + Send + Sync;
+    /// What is kept of a bin that is read more than once.
+    type Kept: Send + Sync;
+
+    /// Whether that depends on the bin before as well.
+    const KEPT_OF_TWO: bool;
+
+    /// Memory to add up in what is not kept.
+    type Scratch: Default + Send;
 
     /// The entry of an event that is `into` µs into its bin.
     fn entry(self, pixel: u32, into: u64, on: bool) -> Self::Entry;
@@ -87,28 +97,54 @@ pub trait Kind: Copy + Send + Sync + 'static {
     /// Adds entries up into the planes of their bin.
     fn add(self, planes: &mut [Self::Cell], entries: impl Iterator<Item = Self::Entry>);
 
-    /// Pixels of the sensor.
-    fn pixels(self) -> usize;
+    /// Whether it pays to keep what this bin comes to.
+    fn is_worth_keeping(self, before: &Content<'_, Self>, bin: &Content<'_, Self>) -> bool;
 
-    /// Adds up what a bin holds into two planes of zeros that can be copied from. Whether 32 bits were enough.
-    fn sum(self, content: &Content<'_, Self>, sums: &mut [u32]) -> bool;
+    /// Adds up what a bin holds, in the memory of something that was kept before.
+    fn keep(
+        self,
+        before: &Content<'_, Self>,
+        bin: &Content<'_, Self>,
+        spare: Option<Self::Kept>,
+    ) -> Result<Self::Kept>;
 
-    /// Writes a frame. `bin` is what the completed bins hold, from the first shown.
-    fn make<'a>(self, out: &mut [u8], bin: impl Fn(usize) -> Content<'a, Self>) -> Result<()>;
+    /// Writes a frame.
+    fn make<'a>(
+        self,
+        out: &mut [u8],
+        bins: &'a impl Bins<'a, Self>,
+        scratch: &mut Self::Scratch,
+    ) -> Result<()>;
 }
 
-/// What a bin holds: the sum of planes (if there are any) and lists; or two planes of its sums, and then nothing else.
+/// The completed bins that a frame shows, from the first.
+pub trait Bins<'a, K: Kind> {
+    fn content(&'a self, j: usize) -> Content<'a, K>;
+
+    /// What is kept of bin `j`, if anything is.
+    fn kept(&'a self, j: usize) -> Option<&'a K::Kept>;
+}
+
+/// What a bin holds: the sum of planes (if there are any) and lists. What is kept of it, if that is there already.
 pub struct Content<'a, K: Kind> {
     planes: Option<&'a [K::Cell]>,
     lists: [&'a [K::Entry]; 3],
-    sums: Option<&'a [u32]>,
+    kept: Option<&'a K::Kept>,
 }
 
 impl<K: Kind> Content<'_, K> {
-    const EMPTY: Self = Self { planes: None, lists: [&[]; 3], sums: None };
+    const EMPTY: Self = Self { planes: None, lists: [&[]; 3], kept: None };
 
-    fn entries(&self) -> impl Iterator<Item = K::Entry> {
-        self.lists.into_iter().flatten().copied()
+    /// Calls `f` with the entries of its lists, in loops that know no more than one list.
+    #[inline(always)]
+    fn for_each(&self, mut f: impl FnMut(K::Entry)) {
+        for list in self.lists {
+            list.iter().for_each(|&entry| f(entry));
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.lists.iter().map(|list| list.len()).sum()
     }
 }
 
@@ -132,23 +168,17 @@ struct Part<K: Kind> {
     list: Option<List<K>>,
     late: Option<List<K>>,
     planes: Option<Planes<K>>,
-    sums: Option<Arc<Sums>>,
+    sums: Option<Arc<Sums<K>>>,
 }
 
 impl<K: Kind> Part<K> {
     const EMPTY: Self = Self { list: None, late: None, planes: None, sums: None };
 
-    fn content(&self, kind: K) -> Content<'_, K> {
+    fn content(&self) -> Content<'_, K> {
         let [list, late] = [&self.list, &self.late].map(entries);
         let planes = self.planes.as_ref().map(|planes| &planes[..]);
-        let content = Content { planes, lists: [list, late, &[]], sums: None };
-        if planes.is_none() && list.len() + late.len() < kind.pixels() / PIXELS_PER_SUMMED {
-            return content;
-        }
-        match self.sums.as_ref().and_then(|sums| sums.of(kind, &content)) {
-            Some(sums) => Content { sums: Some(sums), ..Content::EMPTY },
-            None => content,
-        }
+        let kept = self.sums.as_ref().and_then(|sums| sums.made.get());
+        Content { planes, lists: [list, late, &[]], kept }
     }
 
     /// Whether it is all that `bin` holds. While it refers to a list or planes, nobody changes them, nor can others be in their
@@ -166,32 +196,30 @@ impl<K: Kind> Part<K> {
     }
 }
 
-/// What a bin adds up to, where it is read more than once. Belongs to one state of the bin.
-#[derive(Default)]
-struct Sums {
+/// What a bin comes to, where it is read more than once. Belongs to one state of the bin, and of the one before if that matters.
+struct Sums<K: Kind> {
     /// How often it was asked for.
     reads: AtomicU32,
     /// Whether the state before was read more than once: then this one will be, too.
     at_once: bool,
-    made: Lazy<Memory>,
+    made: Lazy<K::Kept>,
 }
 
-impl Sums {
-    /// `None` for the first who asks if that may be the only one, and where there is no memory for them or 32 bits are not enough.
-    /// Those who come when they are being made wait.
-    fn of<K: Kind>(&self, kind: K, content: &Content<'_, K>) -> Option<&[u32]> {
+impl<K: Kind> Default for Sums<K> {
+    fn default() -> Self {
+        Self { reads: AtomicU32::new(0), at_once: false, made: Lazy::default() }
+    }
+}
+
+impl<K: Kind> Sums<K> {
+    /// `None` for the first who asks if that may be the only one, and where there is no memory. Those who come when it is
+    /// being made wait.
+    fn of(&self, kind: K, before: &Content<'_, K>, bin: &Content<'_, K>) -> Option<&K::Kept> {
         // Relaxed: only costs or saves time.
         if self.reads.fetch_add(1, Ordering::Relaxed) == 0 && !self.at_once {
             return None;
         }
-        let made = self.made.get_or_make(|spare| {
-            let cells = kind.pixels().checked_mul(2);
-            let memory = spare.map_or_else(|| Memory::zeroed_for::<u32>("sums", cells), Ok);
-            let mut memory = memory.map_err(drop)?;
-            memory.clear();
-            if kind.sum(content, memory.as_mut_slice()) { Ok(memory) } else { Err(()) }
-        });
-        made.ok().map(|memory| memory.as_slice())
+        self.made.get_or_make(|spare| kind.keep(before, bin, spare)).ok()
     }
 
     /// Those of another state, in the same memory.
@@ -208,15 +236,38 @@ struct Shown<K: Kind> {
     /// The bin in progress, or `None` before the first event.
     now: Option<u64>,
     parts: Vec<Part<K>>,
+    scratch: Arc<Mutex<K::Scratch>>,
 }
 
 impl<K: Kind> Recipe for Shown<K> {
     fn make(&self, out: &mut [u8]) -> Result<()> {
-        self.kind.make(out, |j| self.parts[j].content(self.kind))
+        with_scratch(&self.scratch, |scratch| self.kind.make(out, self, scratch))
     }
 
     fn empty(&mut self) {
         self.parts.fill_with(|| Part::EMPTY);
+    }
+}
+
+/// Calls `work` with what is shared, or with some of its own while another reader works with that, for whom this one does not wait.
+fn with_scratch<S: Default, R>(shared: &Mutex<S>, work: impl FnOnce(&mut S) -> R) -> R {
+    match shared.try_lock() {
+        Ok(mut scratch) => work(&mut scratch),
+        Err(_) => work(&mut S::default()),
+    }
+}
+
+impl<'a, K: Kind> Bins<'a, K> for Shown<K> {
+    fn content(&'a self, j: usize) -> Content<'a, K> {
+        self.parts[j].content()
+    }
+
+    fn kept(&'a self, j: usize) -> Option<&'a K::Kept> {
+        let part = &self.parts[j];
+        let before = j.checked_sub(1).map_or(Content::EMPTY, |before| self.parts[before].content());
+        let bin = part.content();
+        let sums = part.sums.as_ref().filter(|_| self.kind.is_worth_keeping(&before, &bin));
+        sums.and_then(|sums| sums.of(self.kind, &before, &bin))
     }
 }
 
@@ -232,7 +283,7 @@ struct Bin<K: Kind> {
     planes: Planes<K>,
     is_used: bool,
     /// Those of its last publication, if nothing `has_changed` since.
-    sums: Arc<Sums>,
+    sums: Arc<Sums<K>>,
     has_changed: bool,
 }
 
@@ -243,8 +294,11 @@ struct Spare<K: Kind> {
     most: usize,
     lists: Kept<Vec<K::Entry>>,
     planes: Kept<Box<[K::Cell]>>,
-    sums: Kept<Sums>,
+    sums: Kept<Sums<K>>,
 }
+
+/// What memory for [`Kind::Kept`] is for.
+const KEPT: &str = "sums of a time bin";
 
 /// Beyond as many as there are bins, lists and planes that are kept for use again. Publications that nobody holds still
 /// refer to theirs until their slot is used again.
@@ -358,9 +412,10 @@ impl<K: Kind> Bin<K> {
         Ok(Arc::get_mut(&mut self.planes).expect("referred to by nobody else"))
     }
 
-    /// Itself for a publication. All of it can be referred to from here on.
-    fn show(&mut self, kind: K, spare: &mut Spare<K>) -> Result<()> {
-        if self.has_changed {
+    /// Itself for a publication. All of it can be referred to from here on. Whether what is kept of the bin before is
+    /// another now.
+    fn show(&mut self, kind: K, before_has_changed: bool, spare: &mut Spare<K>) -> Result<()> {
+        if self.has_changed || K::KEPT_OF_TWO && before_has_changed {
             if Arc::get_mut(&mut self.sums).is_none() {
                 let other = spare.sums.take().unwrap_or_default();
                 spare.sums.keep(std::mem::replace(&mut self.sums, other));
@@ -378,7 +433,7 @@ impl<K: Kind> Bin<K> {
 
     fn content(&self) -> Content<'_, K> {
         let planes = self.is_used.then(|| &self.planes[..]);
-        Content { planes, lists: [entries(&self.shared), entries(&self.late), &self.own], sums: None }
+        Content { planes, lists: [entries(&self.shared), entries(&self.late), &self.own], kept: None }
     }
 
     fn clear(&mut self, spare: &mut Spare<K>) -> Result<()> {
@@ -410,6 +465,7 @@ pub struct Temporal<K: Kind> {
     ring: Ring,
     bins: Vec<Bin<K>>,
     spare: Spare<K>,
+    scratch: Arc<Mutex<K::Scratch>>,
 }
 
 impl<K: Kind> Temporal<K> {
@@ -452,7 +508,7 @@ impl<K: Kind> Temporal<K> {
             spare.lists.keep(Arc::new(new_list(room)?));
         }
         let ring = Ring { slots: slots as u64, bin_us, newest: None };
-        Ok(Self { spec, kind, shown, ring, bins, spare })
+        Ok(Self { spec, kind, shown, ring, bins, spare, scratch: Arc::default() })
     }
 
     /// The slots of the bins that are shown at `watermark`: `None` for those of before the first event, and of before time 0.
@@ -493,8 +549,8 @@ impl<K: Kind> Kernel for Temporal<K> {
     }
 
     fn read(&self, out: &mut [u8], watermark: Option<u64>) -> Result<()> {
-        let slot = self.slots_at(watermark);
-        self.kind.make(out, |j| slot(j).map_or(Content::EMPTY, |slot| self.bins[slot].content()))
+        let bins = Current { bins: &self.bins, slot: self.slots_at(watermark) };
+        with_scratch(&self.scratch, |scratch| self.kind.make(out, &bins, scratch))
     }
 
     fn publishes_recipes(&mut self) -> Option<&mut dyn PublishesRecipes> {
@@ -510,6 +566,22 @@ impl<K: Kind> Kernel for Temporal<K> {
     }
 }
 
+/// The bins as they are now.
+struct Current<'k, K: Kind, S> {
+    bins: &'k [Bin<K>],
+    slot: S,
+}
+
+impl<'a, K: Kind, S: Fn(usize) -> Option<usize>> Bins<'a, K> for Current<'_, K, S> {
+    fn content(&'a self, j: usize) -> Content<'a, K> {
+        (self.slot)(j).map_or(Content::EMPTY, |slot| self.bins[slot].content())
+    }
+
+    fn kept(&'a self, _j: usize) -> Option<&'a K::Kept> {
+        None
+    }
+}
+
 /// How many of these times, from the first on, are in the bin that starts at `start`.
 #[inline]
 fn run_length(t: &[u64], start: u64, bin_us: u64) -> usize {
@@ -518,6 +590,10 @@ fn run_length(t: &[u64], start: u64, bin_us: u64) -> usize {
     let whole =
         t.chunks_exact(64).take_while(|chunk| chunk.iter().fold(true, |all, t| all & is_in(t))).count();
     let n = 64 * whole;
+    // The end of most stretches, which have fewer than whole ones where some events were outside.
+    if t[n..].iter().fold(true, |all, t| all & is_in(t)) {
+        return t.len();
+    }
     n + t[n..].iter().take_while(|t| is_in(t)).count()
 }
 
@@ -525,13 +601,14 @@ impl<K: Kind> PublishesRecipes for Temporal<K> {
     fn recipe(&self) -> Result<Box<dyn Recipe>> {
         let mut parts = new_list(self.shown)?;
         parts.resize_with(self.shown, || Part::EMPTY);
-        Ok(Box::new(Shown { kind: self.kind, now: None, parts }))
+        Ok(Box::new(Shown { kind: self.kind, now: None, parts, scratch: Arc::clone(&self.scratch) }))
     }
 
     fn prescribe(&mut self, recipe: &mut dyn Recipe, watermark: Option<u64>) -> Result<()> {
         let recipe: &mut dyn Any = recipe;
         let Shown { parts, now, .. } = recipe.downcast_mut::<Shown<K>>().expect("a recipe of this kernel's");
         *now = self.now(watermark);
+        let mut before_has_changed = false;
         for (j, part) in parts.iter_mut().enumerate() {
             let slot = self.slots_at(watermark)(j);
             let Some(slot) = slot else {
@@ -539,7 +616,9 @@ impl<K: Kind> PublishesRecipes for Temporal<K> {
                 continue;
             };
             let bin = &mut self.bins[slot];
-            bin.show(self.kind, &mut self.spare)?;
+            let has_changed = bin.has_changed;
+            bin.show(self.kind, before_has_changed, &mut self.spare)?;
+            before_has_changed = has_changed;
             part.list.clone_from(&bin.shared);
             part.late.clone_from(&bin.late);
             part.planes = bin.is_used.then(|| Arc::clone(&bin.planes));
@@ -566,6 +645,7 @@ impl<K: Kind> PublishesRecipes for Temporal<K> {
 pub struct Histogram {
     pixels: usize,
     bins: usize,
+    stores: Stores,
 }
 
 impl Temporal<Histogram> {
@@ -573,7 +653,8 @@ impl Temporal<Histogram> {
     pub fn histogram(spec: Spec, sensor: SensorSize, bins: usize, bin_us: u64) -> Result<Self> {
         let pixels = sensor.pixels();
         let cells = pixels.checked_mul(2).filter(|&cells| u32::try_from(cells).is_ok());
-        Self::new(spec, Histogram { pixels, bins }, pixels, bins, bin_us, cells)
+        let stores = Stores::new(spec.bytes(), Isa::chosen().unwrap_or(Isa::Scalar));
+        Self::new(spec, Histogram { pixels, bins, stores }, pixels, bins, bin_us, cells)
     }
 }
 
@@ -581,6 +662,10 @@ impl Kind for Histogram {
     /// The place in the bin's planes, OFF and ON.
     type Entry = u32;
     type Cell = u32;
+    type Kept = Counted;
+    type Scratch = Option<Counted>;
+
+    const KEPT_OF_TWO: bool = false;
 
     #[inline(always)]
     fn entry(self, pixel: u32, _into: u64, on: bool) -> u32 {
@@ -595,41 +680,148 @@ impl Kind for Histogram {
         }
     }
 
-    fn pixels(self) -> usize {
-        self.pixels
+    /// Planes alone can be copied as they are.
+    fn is_worth_keeping(self, _before: &Content<'_, Self>, bin: &Content<'_, Self>) -> bool {
+        bin.len() >= self.pixels / PIXELS_PER_SUMMED
     }
 
-    fn sum(self, content: &Content<'_, Self>, sums: &mut [u32]) -> bool {
-        if let Some(planes) = content.planes {
-            sums.copy_from_slice(planes);
-        }
-        self.add(sums, content.entries());
-        true
+    fn keep(
+        self,
+        _before: &Content<'_, Self>,
+        bin: &Content<'_, Self>,
+        spare: Option<Counted>,
+    ) -> Result<Counted> {
+        let Some(planes) = bin.planes else { return self.keep_in_bytes(bin, spare) };
+        let spare = spare.and_then(Counted::words);
+        let mut words =
+            spare.map_or_else(|| Memory::zeroed_for::<u32>(KEPT, self.pixels.checked_mul(2)), Ok)?;
+        words.as_mut_slice().copy_from_slice(planes);
+        let lists = bin.lists.into_iter().flatten().copied();
+        self.add(words.as_mut_slice(), lists);
+        Ok(Counted::Words(words))
     }
 
-    fn make<'a>(self, out: &mut [u8], bin: impl Fn(usize) -> Content<'a, Self>) -> Result<()> {
-        let Self { pixels, bins } = self;
+    fn make<'a>(
+        self,
+        out: &mut [u8],
+        all: &'a impl Bins<'a, Self>,
+        scratch: &mut Option<Counted>,
+    ) -> Result<()> {
+        let Self { pixels, bins, .. } = self;
         let out = bytemuck::cast_slice_mut::<_, u32>(out);
         for j in 0..bins {
-            let bin = bin(j);
-            let (off, on) = out[j * pixels..].split_at_mut(bins * pixels);
-            let (off, on) = (&mut off[..pixels], &mut on[..pixels]);
-            if let Some(planes) = bin.sums.or(bin.planes) {
-                off.copy_from_slice(&planes[..pixels]);
-                on.copy_from_slice(&planes[pixels..]);
-            } else {
-                off.fill(0);
-                on.fill(0);
-            }
             // From the OFF plane of the bin to the end of its ON plane; the other bins' planes lie between.
             let out = &mut out[j * pixels..][..(bins + 1) * pixels];
-            for entry in bin.entries() {
-                let place = entry as usize;
-                let count = &mut out[place + if place >= pixels { (bins - 1) * pixels } else { 0 }];
-                *count = count.wrapping_add(1);
+            let mut counted = all.kept(j);
+            if counted.is_none() {
+                let bin = all.content(j);
+                if self.is_worth_keeping(&Content::EMPTY, &bin) && bin.planes.is_none() {
+                    // Without memory for it there is the other way.
+                    *scratch = self.keep_in_bytes(&bin, scratch.take()).ok();
+                    counted = scratch.as_ref();
+                }
+            }
+            match counted {
+                Some(counted) => self.show(out, counted),
+                None => self.add_up(out, &all.content(j)),
             }
         }
         Ok(())
+    }
+}
+
+/// The counts of a bin, OFF and ON.
+pub enum Counted {
+    /// Modulo 256, and the places where they went around, as often as they did.
+    Bytes { low: Memory, carried: Vec<u32> },
+    /// Those of bins that planes were made for.
+    Words(Memory),
+}
+
+impl Counted {
+    fn words(self) -> Option<Memory> {
+        match self {
+            Self::Words(memory) => Some(memory),
+            Self::Bytes { .. } => None,
+        }
+    }
+
+    fn bytes(self) -> Option<(Memory, Vec<u32>)> {
+        match self {
+            Self::Bytes { low, carried } => Some((low, carried)),
+            Self::Words(_) => None,
+        }
+    }
+}
+
+impl Histogram {
+    /// The two planes of a bin, and the place of an entry, in a part of a frame that starts and ends with them.
+    fn planes(self, out: &mut [u32]) -> [&mut [u32]; 2] {
+        let (off, on) = out.split_at_mut(self.bins * self.pixels);
+        [&mut off[..self.pixels], on]
+    }
+
+    #[inline(always)]
+    fn place(self, entry: u32) -> usize {
+        let place = entry as usize;
+        // Which polarity comes next cannot be told.
+        select_unpredictable(place >= self.pixels, place + (self.bins - 1) * self.pixels, place)
+    }
+
+    fn show(self, out: &mut [u32], counted: &Counted) {
+        let stores = self.stores;
+        let [off, on] = self.planes(out);
+        match counted {
+            Counted::Bytes { low, carried } => {
+                let (low_off, low_on) = low.as_slice::<u8>().split_at(self.pixels);
+                stores.widen(off, low_off);
+                stores.widen(on, low_on);
+                for &entry in carried {
+                    out[self.place(entry)] += 1 << 8;
+                }
+            }
+            Counted::Words(words) => {
+                let (words_off, words_on) = words.as_slice::<u32>().split_at(self.pixels);
+                stores.copy(off, words_off);
+                stores.copy(on, words_on);
+            }
+        }
+    }
+
+    fn add_up(self, out: &mut [u32], bin: &Content<'_, Self>) {
+        let [off, on] = self.planes(out);
+        if let Some(planes) = bin.planes {
+            off.copy_from_slice(&planes[..self.pixels]);
+            on.copy_from_slice(&planes[self.pixels..]);
+        } else {
+            off.fill(0);
+            on.fill(0);
+        }
+        bin.for_each(|entry| {
+            let count = &mut out[self.place(entry)];
+            *count = count.wrapping_add(1);
+        });
+    }
+
+    fn keep_in_bytes(self, bin: &Content<'_, Self>, spare: Option<Counted>) -> Result<Counted> {
+        let (mut low, mut carried) = match spare.and_then(Counted::bytes) {
+            Some(spare) => spare,
+            None => (Memory::zeroed_for::<u8>(KEPT, self.pixels.checked_mul(2))?, Vec::new()),
+        };
+        low.clear();
+        carried.clear();
+        let most = bin.len() >> 8;
+        carried.try_reserve(most).map_err(|_| out_of_memory::<u32>(most))?;
+        let counts = low.as_mut_slice::<u8>();
+        bin.for_each(|entry| {
+            let count = &mut counts[entry as usize];
+            let (sum, goes_around) = count.overflowing_add(1);
+            *count = sum;
+            if goes_around {
+                carried.push(entry);
+            }
+        });
+        Ok(Counted::Bytes { low, carried })
     }
 }
 
@@ -643,6 +835,7 @@ impl Kind for Histogram {
 pub struct Voxel {
     pixels: usize,
     bin_us: u64,
+    stores: Stores,
     knots: Knots,
 }
 
@@ -656,8 +849,9 @@ impl Temporal<Voxel> {
     /// A voxel grid of `bins` knots.
     pub fn voxel(spec: Spec, sensor: SensorSize, bins: usize, bin_us: u64) -> Result<Self> {
         let pixels = sensor.pixels();
-        let knots = Knots::new(Isa::chosen().unwrap_or(Isa::Scalar), bin_us);
-        Self::new(spec, Voxel { pixels, bin_us, knots }, pixels, bins - 1, bin_us, Some(pixels))
+        let isa = Isa::chosen().unwrap_or(Isa::Scalar);
+        let (stores, knots) = (Stores::new(spec.bytes(), isa), Knots::new(isa, bin_us));
+        Self::new(spec, Voxel { pixels, bin_us, stores, knots }, pixels, bins - 1, bin_us, Some(pixels))
     }
 }
 
@@ -666,7 +860,7 @@ impl Voxel {
     #[inline(always)]
     fn shares(self, (_, when): VoxelEntry) -> [i32; 2] {
         let into = (when >> 1) as i32;
-        let sign = if when & 1 != 0 { 1 } else { -1 };
+        let sign = select_unpredictable(when & 1 != 0, 1, -1);
         [sign * (self.bin_us as i32 - into), sign * into]
     }
 
@@ -684,14 +878,10 @@ impl Voxel {
             for (sum, shares) in sums.iter_mut().zip(bin.planes.unwrap_or(&[])) {
                 *sum = sum.wrapping_add(shares[share]);
             }
-            let (start, kept) = (share * self.pixels, bin.sums.unwrap_or(&[]));
-            for (sum, &kept) in sums.iter_mut().zip(kept.get(start..).unwrap_or(&[])) {
-                *sum = sum.wrapping_add(i64::from(kept as i32));
-            }
-            for entry in bin.entries() {
+            bin.for_each(|entry| {
                 let sum = &mut sums[entry.0 as usize];
                 *sum = sum.wrapping_add(i64::from(self.shares(entry)[share]));
-            }
+            });
         }
         for (out, sum) in out.iter_mut().zip(sums) {
             *out = ((sum as f64 / self.bin_us as f64) as f32).to_bits() as i32;
@@ -703,6 +893,11 @@ impl Voxel {
 impl Kind for Voxel {
     type Entry = VoxelEntry;
     type Cell = Shares;
+    type Kept = Knot;
+    /// Of the bins on both sides of a knot.
+    type Scratch = [Sorted; 2];
+
+    const KEPT_OF_TWO: bool = true;
 
     #[inline(always)]
     fn entry(self, pixel: u32, into: u64, on: bool) -> VoxelEntry {
@@ -717,101 +912,174 @@ impl Kind for Voxel {
         }
     }
 
-    fn pixels(self) -> usize {
-        self.pixels
+    fn is_worth_keeping(self, before: &Content<'_, Self>, bin: &Content<'_, Self>) -> bool {
+        let has_planes = before.planes.or(bin.planes).is_some();
+        has_planes || before.len() + bin.len() >= self.pixels / PIXELS_PER_SUMMED
     }
 
-    /// The shares of the knot at the bin's start, then those of the one at its end.
-    fn sum(self, content: &Content<'_, Self>, sums: &mut [u32]) -> bool {
-        let (starts, ends) = bytemuck::cast_slice_mut::<_, i32>(sums).split_at_mut(self.pixels);
-        let mut fits = self.begin(starts, &Content::EMPTY, content).fits
-            & self.begin(ends, content, &Content::EMPTY).fits;
-        for entry in content.entries() {
-            let [start, end] = self.shares(entry);
-            let (sum, lost) = starts[entry.0 as usize].overflowing_add(start);
-            (starts[entry.0 as usize], fits) = (sum, fits & !lost);
-            let (sum, lost) = ends[entry.0 as usize].overflowing_add(end);
-            (ends[entry.0 as usize], fits) = (sum, fits & !lost);
-        }
-        fits
+    fn keep(self, before: &Content<'_, Self>, bin: &Content<'_, Self>, spare: Option<Knot>) -> Result<Knot> {
+        let (mut values, mut sorted) = match spare {
+            Some(Knot { values, sorted }) => (values, sorted),
+            None => (Memory::zeroed_for::<i32>(KEPT, Some(self.pixels))?, Sorted::default()),
+        };
+        sorted.sort(self.pixels, bin)?;
+        let sorted_bin = Some(&sorted).filter(|sorted| !sorted.ends.is_empty());
+        self.knot(values.as_mut_slice(), [(before, sorted_of(before)), (bin, sorted_bin)])?;
+        Ok(Knot { values, sorted })
     }
 
-    /// Adds up in the frame itself, in 32 bits, and notices if these were not enough.
-    fn make<'a>(self, out: &mut [u8], bin: impl Fn(usize) -> Content<'a, Self>) -> Result<()> {
+    fn make<'a>(
+        self,
+        out: &mut [u8],
+        bins: &'a impl Bins<'a, Self>,
+        [scratch_before, scratch_after]: &mut [Sorted; 2],
+    ) -> Result<()> {
         let mut knots = bytemuck::cast_slice_mut::<_, i32>(out).chunks_exact_mut(self.pixels);
-        let Some(mut knot) = knots.next() else { return Ok(()) };
-        // Knot `j` is between the bins `j - 1` and `j`.
         let mut before = Content::EMPTY;
-        let mut after = if knots.len() > 0 { bin(0) } else { Content::EMPTY };
-        let mut begun = self.begin(knot, &before, &after);
-        for j in 1.. {
-            let Some(next) = knots.next() else { break };
-            let following = if knots.len() > 0 { bin(j) } else { Content::EMPTY };
-            let mut next_begun = self.begin(next, &after, &following);
-            for list in after.lists {
-                for &entry in list {
-                    let [start, end] = self.shares(entry);
-                    let pixel = entry.0 as usize;
-                    let (sum, lost) = knot[pixel].overflowing_add(start);
-                    (knot[pixel], begun.fits) = (sum, begun.fits & !lost);
-                    let (sum, lost) = next[pixel].overflowing_add(end);
-                    (next[pixel], next_begun.fits) = (sum, next_begun.fits & !lost);
-                }
+        // Whether the scratch of the bin after a knot, which is the one before the next, has its entries.
+        let mut is_sorted = false;
+        // Knot `j` is between the bins `j - 1` and `j`; the outermost have one. What is kept is of two.
+        for j in 0.. {
+            let Some(knot) = knots.next() else { break };
+            let is_last = knots.len() == 0;
+            let kept = if j > 0 && !is_last { bins.kept(j) } else { None };
+            let after = if is_last { Content::EMPTY } else { bins.content(j) };
+            std::mem::swap(scratch_before, scratch_after);
+            let mut was_sorted = std::mem::replace(&mut is_sorted, false);
+            if let Some(kept) = kept {
+                self.stores.copy(bytemuck::cast_slice_mut(knot), kept.values.as_slice());
+            } else {
+                let sorted_before = self.sorted(&before, scratch_before, &mut was_sorted);
+                let sorted_after = self.sorted(&after, scratch_after, &mut is_sorted);
+                self.knot(knot, [(&before, sorted_before), (&after, sorted_after)])?;
             }
-            self.end(knot, begun, &before, &after)?;
-            (knot, begun, before, after) = (next, next_begun, after, following);
+            before = after;
         }
-        self.end(knot, begun, &before, &after)
+        Ok(())
     }
 }
 
-/// A knot that has what is kept of its two bins, and lacks what is in their lists.
-struct Begun {
-    /// Whether all of it did fit in 32 bits.
-    fits: bool,
-    is_finished: bool,
+/// What is kept of a bin of the voxel grid.
+pub struct Knot {
+    /// The values of the knot between the bin before and this one.
+    values: Memory,
+    sorted: Sorted,
+}
+
+/// The entries of a bin, those of one part of the sensor after those of another: adding them up finds the sums in the cache.
+/// For sensors that are large enough; for others there are no parts.
+#[derive(Default)]
+pub struct Sorted {
+    entries: Vec<VoxelEntry>,
+    /// Where those of each part end.
+    ends: Vec<usize>,
+}
+
+/// Pixels of a part of the sensor: their sums are well within the L2 cache. Tests have small sensors.
+const PART: usize = if cfg!(test) { 1 << 5 } else { 1 << 17 };
+/// Up to so many pixels, all sums are.
+const UNPARTED: usize = 4 * PART;
+
+impl Sorted {
+    /// Those of a bin, in the place of others.
+    fn sort(&mut self, pixels: usize, bin: &Content<'_, Voxel>) -> Result<()> {
+        let Self { entries, ends } = self;
+        let (parts, count) = (pixels.div_ceil(PART), bin.len());
+        entries.clear();
+        ends.clear();
+        if pixels <= UNPARTED {
+            return Ok(());
+        }
+        entries.try_reserve_exact(count).map_err(|_| out_of_memory::<VoxelEntry>(count))?;
+        ends.try_reserve_exact(parts).map_err(|_| out_of_memory::<usize>(parts))?;
+        entries.resize(count, (0, 0));
+        ends.resize(parts, 0);
+        bin.for_each(|(pixel, _)| ends[pixel as usize / PART] += 1);
+        let mut sum = 0;
+        // Where each starts, which moves on to where it ends.
+        for end in &mut *ends {
+            sum += std::mem::replace(end, sum);
+        }
+        bin.for_each(|entry| {
+            let end = &mut ends[entry.0 as usize / PART];
+            entries[*end] = entry;
+            *end += 1;
+        });
+        Ok(())
+    }
+
+    /// Those of part `i`; none where there are none at all.
+    fn part(sorted: Option<&Self>, i: usize) -> &[VoxelEntry] {
+        let Some(Self { entries, ends }) = sorted else { return &[] };
+        &entries[i.checked_sub(1).map_or(0, |before| ends[before])..ends[i]]
+    }
+}
+
+/// The entries of a bin, if they are sorted.
+fn sorted_of<'a>(bin: &Content<'a, Voxel>) -> Option<&'a Sorted> {
+    bin.kept.map(|kept| &kept.sorted).filter(|sorted| !sorted.ends.is_empty())
 }
 
 impl Voxel {
-    fn begin(self, knot: &mut [i32], before: &Content<'_, Self>, after: &Content<'_, Self>) -> Begun {
-        // Which of the two shares, and where it is.
-        let sides = [(before, 1), (after, 0)];
-        let sums = sides.map(|(bin, share)| {
-            bin.sums.map(|sums| &bytemuck::cast_slice::<_, i32>(sums)[share * knot.len()..][..knot.len()])
-        });
-        match sums {
-            // Then their lists are empty.
-            [Some(before), Some(after)] => {
-                return Begun { fits: self.knots.join(knot, before, after), is_finished: true };
-            }
-            [Some(sums), None] | [None, Some(sums)] => knot.copy_from_slice(sums),
-            [None, None] => knot.fill(0),
-        }
+    /// Writes the values of the knot between two bins, of which some are sorted. Adds up in place, in 32 bits, and notices if
+    /// these were not enough.
+    fn knot(self, out: &mut [i32], bins: [(&Content<'_, Self>, Option<&Sorted>); 2]) -> Result<()> {
+        let [(before, sorted_before), (after, sorted_after)] = bins;
+        let is_sorted = |(bin, sorted): (&Content<'_, Self>, Option<&Sorted>)| {
+            bin.planes.is_none() && (bin.len() == 0 || sorted.is_some())
+        };
         let mut fits = true;
-        for (bin, share) in sides {
-            for (knot, cell) in knot.iter_mut().zip(bin.planes.unwrap_or(&[])) {
-                let sum = i64::from(*knot).wrapping_add(cell[share]);
-                *knot = sum as i32;
-                fits &= i64::from(*knot) == sum;
+        if bins.into_iter().all(is_sorted) {
+            for (i, out) in out.chunks_mut(PART).enumerate() {
+                out.fill(0);
+                fits &= self.add_shares::<1>(out, i * PART, Sorted::part(sorted_before, i));
+                fits &= self.add_shares::<0>(out, i * PART, Sorted::part(sorted_after, i));
+                self.knots.finish(out);
             }
+        } else {
+            out.fill(0);
+            for (bin, share) in [(before, 1), (after, 0)] {
+                for (sum, cell) in out.iter_mut().zip(bin.planes.unwrap_or(&[])) {
+                    let full = i64::from(*sum).wrapping_add(cell[share]);
+                    *sum = full as i32;
+                    fits &= i64::from(*sum) == full;
+                }
+            }
+            for i in 0..before.lists.len() {
+                fits &= self.add_shares::<1>(out, 0, before.lists[i]);
+                fits &= self.add_shares::<0>(out, 0, after.lists[i]);
+            }
+            self.knots.finish(out);
         }
-        Begun { fits, is_finished: false }
+        if fits { Ok(()) } else { self.knot_in_full(out, before, after) }
     }
 
-    fn end(
+    /// The entries of a bin, sorted: those that are kept, or in the scratch. None where that is no gain, or there is no memory.
+    fn sorted<'a>(
         self,
-        knot: &mut [i32],
-        begun: Begun,
-        before: &Content<'_, Self>,
-        after: &Content<'_, Self>,
-    ) -> Result<()> {
-        if !begun.fits {
-            return self.knot_in_full(knot, before, after);
+        bin: &Content<'a, Self>,
+        scratch: &'a mut Sorted,
+        is_there: &mut bool,
+    ) -> Option<&'a Sorted> {
+        let kept = sorted_of(bin);
+        if kept.is_some() {
+            return kept;
         }
-        if !begun.is_finished {
-            self.knots.finish(knot);
+        if !*is_there {
+            *is_there = bin.planes.is_none() && bin.len() > 0 && scratch.sort(self.pixels, bin).is_ok();
         }
-        Ok(())
+        Some(&*scratch).filter(|scratch| *is_there && !scratch.ends.is_empty())
+    }
+
+    /// Adds one share of each entry to the sums of the pixels from `first` on. Whether they fit in 32 bits.
+    fn add_shares<const SHARE: usize>(self, sums: &mut [i32], first: usize, entries: &[VoxelEntry]) -> bool {
+        let mut fits = true;
+        for &entry in entries {
+            let sum = &mut sums[entry.0 as usize - first];
+            let (new, lost) = sum.overflowing_add(self.shares(entry)[SHARE]);
+            (*sum, fits) = (new, fits & !lost);
+        }
+        fits
     }
 }
 

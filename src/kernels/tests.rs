@@ -45,6 +45,52 @@ fn calls(base: u64) -> impl Strategy<Value = Vec<Vec<Event>>> {
     prop::collection::vec(prop_oneof![9 => few, 1 => many], 0..8)
 }
 
+/// The histogram of events that are all inside the sensor, one by one.
+fn histogram_of(
+    events: &[Event],
+    (width, height): (usize, usize),
+    bins: usize,
+    bin_us: u64,
+    at: Option<u64>,
+) -> Vec<u32> {
+    let mut counts = vec![0; 2 * bins * width * height];
+    let Some(now) = at.map(|t| i128::from(t / bin_us)) else { return counts };
+    for &(t, x, y, p) in events {
+        let j = i128::from(t / bin_us) - (now - bins as i128);
+        if (0..bins as i128).contains(&j) {
+            let plane = usize::from(p != 0) * bins + j as usize;
+            counts[(plane * height + usize::from(y)) * width + usize::from(x)] += 1;
+        }
+    }
+    counts
+}
+
+/// The voxel grid of events that are all inside the sensor, one by one.
+fn voxel_of(
+    events: &[Event],
+    (width, height): (usize, usize),
+    bins: usize,
+    bin_us: u64,
+    at: Option<u64>,
+) -> Vec<f32> {
+    let mut numerators = vec![0i64; bins * width * height];
+    if let Some(now) = at.map(|t| i128::from(t / bin_us)) {
+        let first = now - bins as i128 + 1;
+        for &(t, x, y, p) in events {
+            let (q, r) = (i128::from(t / bin_us), (t % bin_us) as i64);
+            if (first..now).contains(&q) {
+                let sign = if p != 0 { 1 } else { -1 };
+                let mut add = |j: i128, n: i64| {
+                    numerators[(j as usize * height + usize::from(y)) * width + usize::from(x)] += sign * n;
+                };
+                add(q - first, bin_us as i64 - r);
+                add(q - first + 1, r);
+            }
+        }
+    }
+    numerators.iter().map(|&n| (n as f64 / bin_us as f64) as f32).collect()
+}
+
 fn bases() -> impl Strategy<Value = u64> {
     prop::sample::select(vec![0, 1 << 32, (1 << 53) - 100, 1_700_000_000_000_000, (1 << 63) - 200])
 }
@@ -77,16 +123,7 @@ proptest! {
     fn histogram(calls in bases().prop_flat_map(calls), bins in 1..5usize, bin_us in 1..60u64, ahead in 0..200u64) {
         let (a, t) = run(Config::StackedHistogram { bins, bin_us }, &calls);
         let at = t.map(|t| t + ahead);
-        let mut expected = vec![0u32; 2 * bins * W * H];
-        if let Some(now) = at.map(|t| i128::from(t / bin_us)) {
-            for (t, x, y, p) in inside(&calls) {
-                let j = i128::from(t / bin_us) - (now - bins as i128);
-                if (0..bins as i128).contains(&j) {
-                    let plane = usize::from(p != 0) * bins + j as usize;
-                    expected[(plane * H + usize::from(y)) * W + usize::from(x)] += 1;
-                }
-            }
-        }
+        let expected = histogram_of(&inside(&calls), (W, H), bins, bin_us, at);
         prop_assert_eq!(read::<u32>(&a, at), expected);
     }
 
@@ -94,22 +131,7 @@ proptest! {
     fn voxel(calls in bases().prop_flat_map(calls), bins in 2..5usize, bin_us in 1..60u64, ahead in 0..200u64) {
         let (a, t) = run(Config::VoxelGrid { bins, bin_us }, &calls);
         let at = t.map(|t| t + ahead);
-        let mut numerators = vec![0i64; bins * W * H];
-        if let Some(now) = at.map(|t| i128::from(t / bin_us)) {
-            let first = now - bins as i128 + 1;
-            for (t, x, y, p) in inside(&calls) {
-                let (q, r) = (i128::from(t / bin_us), (t % bin_us) as i64);
-                if (first..now).contains(&q) {
-                    let sign = if p != 0 { 1 } else { -1 };
-                    let mut add = |j: i128, n: i64| {
-                        numerators[(j as usize * H + usize::from(y)) * W + usize::from(x)] += sign * n;
-                    };
-                    add(q - first, bin_us as i64 - r);
-                    add(q - first + 1, r);
-                }
-            }
-        }
-        let expected: Vec<f32> = numerators.iter().map(|&n| (n as f64 / bin_us as f64) as f32).collect();
+        let expected = voxel_of(&inside(&calls), (W, H), bins, bin_us, at);
         prop_assert_eq!(read::<f32>(&a, at), expected);
     }
 
@@ -309,8 +331,8 @@ fn kept_sums_that_fit_into_32_bits_make_knots_that_do_not() {
 
 #[test]
 fn bins_that_are_read_again_and_again_stay_what_they_are() {
-    // So many events in a bin that its sums are kept; late ones change them; more than a list is for go to planes; at last sums of
-    // more than 32 bits.
+    // So many events in a bin that its sums are kept, some in more than a byte; late ones change them; more than a list is for
+    // go to planes; at last sums of more than 32 bits.
     let sensor = SensorSize::new(16, 8).unwrap();
     let bin_us = (1 << 28) - 1;
     for (config, bin_us) in [
@@ -320,21 +342,33 @@ fn bins_that_are_read_again_and_again_stay_what_they_are() {
     ] {
         let options = Options { interval: Duration::ZERO, ..Options::default() };
         let engine: Engine<()> = Engine::new(sensor, config.build(sensor).unwrap(), options).unwrap();
-        let mut reference = Accumulator::new(sensor, config.build(sensor).unwrap());
+        let mut all: Vec<Event> = Vec::new();
         let mut held = std::collections::VecDeque::new();
-        for i in 0..160_u64 {
-            let size = [20, 40, 300, 5, 700, 0][(i / 8 % 6) as usize];
+        for i in 0..170_u64 {
+            let size = [20, 120, 40, 300, 5, 700, 0][(i / 8 % 7) as usize];
             let event = |j: u64| {
                 let late = if j % 7 == 3 && i % 3 == 0 { 3 * bin_us / 2 } else { 0 };
                 let t = (i * bin_us / 4 + j * bin_us / 3000 + 2 * bin_us).saturating_sub(late);
                 // One pixel gets most of a sign.
-                let (x, y) = if j.is_multiple_of(2) { (3, 3) } else { (j % 16, j / 16 % 8) };
+                let (x, y) = if !j.is_multiple_of(4) { (3, 3) } else { (j % 16, j / 16 % 8) };
                 (t, x as u16, y as u16, u8::from(!j.is_multiple_of(5)))
             };
-            let bytes = packed(&(0..size).map(event).collect::<Vec<_>>());
+            let call: Vec<Event> = (0..size).map(event).collect();
+            let bytes = packed(&call);
             let _ = engine.session("a test", Mutex::lock).unwrap().ingest(Events::packed(&bytes)).unwrap();
-            reference.accumulate(Events::packed(&bytes)).unwrap();
-            let expected = read::<u8>(&reference, reference.watermark());
+            all.extend(call);
+            let at = all.iter().map(|event| event.0).max();
+            // What is shown no more.
+            all.retain(|event| event.0 + 10 * bin_us > at.unwrap());
+            let expected: Vec<u8> = match config {
+                Config::StackedHistogram { bins, .. } => {
+                    bytemuck::cast_slice(&histogram_of(&all, (16, 8), bins, bin_us, at)).to_vec()
+                }
+                Config::VoxelGrid { bins, .. } => {
+                    bytemuck::cast_slice(&voxel_of(&all, (16, 8), bins, bin_us, at)).to_vec()
+                }
+                _ => unreachable!(),
+            };
             let lease = engine.publisher().pool().read().unwrap().lease(engine.publisher().pool());
             if i % 5 != 4 {
                 assert_eq!(lease.frame.memory().unwrap().bytes(), expected, "{config:?} {i}");
