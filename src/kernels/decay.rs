@@ -65,6 +65,8 @@ fn read_scaled(stored: &[f64], out: &mut [u8], factor: f64) {
 pub struct Scaled(f64);
 
 impl log::Kind for Scaled {
+    type Cell = u64;
+
     /// The frame has half the bytes of the state.
     const PAYS: usize = 8;
 

@@ -14,9 +14,8 @@ use super::kept::Kept;
 use super::{PublishesRecipes, STATE};
 use crate::error::{Error, Result};
 use crate::publish::Recipe;
-use bytemuck::Zeroable;
+use bytemuck::{Pod, Zeroable};
 use std::any::Any;
-use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -26,29 +25,67 @@ const PIXELS_PER_ENTRY: usize = 2;
 /// Stages that are kept for use again, and as many that publications still refer to.
 const KEPT: usize = 4;
 
+/// What a state holds for a pixel, as bits.
+pub trait Cell: Pod + Default + Send + Sync {
+    /// As it is in a list, which the kernel adds to while readers read.
+    type Listed: Zeroable + Send + Sync;
+
+    /// Writes it down. What publishes the list orders that for readers.
+    fn list(self, place: &Self::Listed);
+
+    /// Reads what was written down.
+    fn listed(place: &Self::Listed) -> Self;
+}
+
+macro_rules! cell {
+    ($bits:ty, $atomic:ty) => {
+        impl Cell for $bits {
+            type Listed = $atomic;
+
+            #[inline(always)]
+            fn list(self, place: &$atomic) {
+                place.store(self, Ordering::Relaxed);
+            }
+
+            #[inline(always)]
+            fn listed(place: &$atomic) -> Self {
+                place.load(Ordering::Relaxed)
+            }
+        }
+    };
+}
+
+cell!(u32, AtomicU32);
+cell!(u64, AtomicU64);
+
 /// How a state becomes a frame.
 pub trait Kind: Copy + Send + Sync + 'static {
+    /// What the state holds for a pixel.
+    type Cell: Cell;
+
     /// A copy of the state pays where its list lasts for so many publications.
     const PAYS: usize;
 
-    /// Brings the state of a pixel, as bits, up to date with an entry of the list.
-    fn apply(state: u64, entry: u64) -> u64;
+    /// Brings the state of a pixel up to date with an entry of the list.
+    fn apply(state: Self::Cell, entry: Self::Cell) -> Self::Cell;
 
     /// Writes the frame of a state.
-    fn show(self, state: &[u64], out: &mut [u8]);
+    fn show(self, state: &[Self::Cell], out: &mut [u8]);
 }
 
 /// A copy of the state, and what came since. Entries are written once, by the kernel, before the publication that counts
 /// them; that orders them for readers.
-struct Stage {
+struct Stage<C: Cell> {
     /// No other copy had this number.
     number: u64,
-    copy: Box<[u64]>,
+    copy: Box<[C]>,
     pixels: Box<[AtomicU32]>,
-    values: Box<[AtomicU64]>,
+    values: Box<[C::Listed]>,
 }
 
-impl Stage {
+type StageOf<K> = Arc<Stage<<K as Kind>::Cell>>;
+
+impl<C: Cell> Stage<C> {
     fn new(pixels: usize, most: usize) -> Result<Self> {
         Ok(Self { number: 0, copy: zeros(pixels)?, pixels: zeros(most)?, values: zeros(most)? })
     }
@@ -62,14 +99,14 @@ fn zeros<T: Zeroable>(count: usize) -> Result<Box<[T]>> {
 
 /// The state that a reader put together last; the next one often goes on from there.
 #[derive(Default)]
-struct Together {
+struct Together<C> {
     /// Of which stage, and how much of its list; `None` while it is worked on.
     of: Option<(u64, usize)>,
-    state: Box<[u64]>,
+    state: Box<[C]>,
 }
 
-impl Together {
-    fn bring<K: Kind>(&mut self, stage: &Stage, len: usize) -> Result<&[u64]> {
+impl<C: Cell> Together<C> {
+    fn bring<K: Kind<Cell = C>>(&mut self, stage: &Stage<C>, len: usize) -> Result<&[C]> {
         let from = match self.of.take() {
             Some((number, from)) if number == stage.number && from <= len => from,
             _ => {
@@ -82,7 +119,7 @@ impl Together {
         };
         for (pixel, value) in stage.pixels[from..len].iter().zip(&stage.values[from..len]) {
             let state = &mut self.state[pixel.load(Ordering::Relaxed) as usize];
-            *state = K::apply(*state, value.load(Ordering::Relaxed));
+            *state = K::apply(*state, C::listed(value));
         }
         self.of = Some((stage.number, len));
         Ok(&self.state)
@@ -90,10 +127,17 @@ impl Together {
 }
 
 /// A frame to be made.
-struct Shown<K> {
+pub struct Shown<K: Kind> {
     /// The stage, how much of its list, and how that is shown.
-    of: Option<(Arc<Stage>, usize, K)>,
-    together: Arc<Mutex<Together>>,
+    of: Option<(StageOf<K>, usize, K)>,
+    together: Arc<Mutex<Together<K::Cell>>>,
+}
+
+impl<K: Kind> Shown<K> {
+    /// Whether it was filled in since it was emptied.
+    pub fn is_filled_in(&self) -> bool {
+        self.of.is_some()
+    }
 }
 
 impl<K: Kind> Recipe for Shown<K> {
@@ -121,19 +165,18 @@ impl<K: Kind> Recipe for Shown<K> {
 }
 
 /// What a kernel keeps to publish so.
-pub struct Log<K> {
-    stage: Option<Arc<Stage>>,
+pub struct Log<K: Kind> {
+    stage: Option<StageOf<K>>,
     /// Entries of its list.
     len: usize,
     most: usize,
     /// Events since the last publication.
     events: usize,
     number: u64,
-    kept: Kept<Stage>,
+    kept: Kept<Stage<K::Cell>>,
     /// The next one, had before a call changes anything.
-    next: Option<Arc<Stage>>,
-    together: Arc<Mutex<Together>>,
-    kind: PhantomData<K>,
+    next: Option<StageOf<K>>,
+    together: Arc<Mutex<Together<K::Cell>>>,
 }
 
 impl<K: Kind> Log<K> {
@@ -148,14 +191,13 @@ impl<K: Kind> Log<K> {
             kept: Kept::new(KEPT),
             next: None,
             together: Arc::default(),
-            kind: PhantomData,
         }
     }
 
     /// Takes note of a stretch of events that the kernel took in. `entry(i)` is what event `i` did to its pixel; of those at a
     /// `hot` pixel, all that they did together.
     #[inline(always)]
-    pub fn add(&mut self, pixels: &[u32], entry: impl Fn(usize) -> u64, hot: Option<(u32, u64)>) {
+    pub fn add(&mut self, pixels: &[u32], entry: impl Fn(usize) -> K::Cell, hot: Option<(u32, K::Cell)>) {
         self.events = self.events.saturating_add(pixels.len());
         let Some(stage) = &self.stage else { return };
         let free = self.len..self.len + pixels.len();
@@ -165,7 +207,7 @@ impl<K: Kind> Log<K> {
         let Some((hot, total)) = hot else {
             for (i, ((&pixel, place), value)) in pixels.iter().zip(places).zip(values).enumerate() {
                 place.store(pixel, Ordering::Relaxed);
-                value.store(entry(i), Ordering::Relaxed);
+                entry(i).list(value);
             }
             self.len += pixels.len();
             return;
@@ -174,13 +216,13 @@ impl<K: Kind> Log<K> {
         for (i, &pixel) in pixels.iter().enumerate() {
             if pixel != hot {
                 places[n].store(pixel, Ordering::Relaxed);
-                values[n].store(entry(i), Ordering::Relaxed);
+                entry(i).list(&values[n]);
                 n += 1;
             }
         }
         // The stretch has one event at `hot` at least.
         places[n].store(hot, Ordering::Relaxed);
-        values[n].store(total, Ordering::Relaxed);
+        total.list(&values[n]);
         self.len += n + 1;
     }
 
@@ -191,7 +233,13 @@ impl<K: Kind> Log<K> {
         }
     }
 
-    fn makes_at_once(&mut self, is_wanted: bool) -> bool {
+    /// A recipe to be filled in.
+    pub fn recipe(&self) -> Shown<K> {
+        Shown { of: None, together: Arc::clone(&self.together) }
+    }
+
+    /// See [`PublishesRecipes::makes_at_once`].
+    pub fn makes_at_once(&mut self, is_wanted: bool) -> bool {
         let are_many = self.events > self.most / K::PAYS;
         let at_once = are_many || is_wanted;
         if at_once {
@@ -201,7 +249,8 @@ impl<K: Kind> Log<K> {
         at_once
     }
 
-    fn prepare(&mut self, pixels: usize) -> Result<()> {
+    /// Gets memory for a copy of a state of so many pixels.
+    pub fn prepare(&mut self, pixels: usize) -> Result<()> {
         if self.next.is_none() {
             self.next = Some(match self.kept.take() {
                 Some(stage) => stage,
@@ -211,8 +260,8 @@ impl<K: Kind> Log<K> {
         Ok(())
     }
 
-    fn prescribe(&mut self, recipe: &mut dyn Recipe, kind: K, state: &[u64]) -> Result<()> {
-        let recipe = shown::<K>(recipe);
+    /// Fills in a recipe of this log's.
+    pub fn prescribe(&mut self, recipe: &mut Shown<K>, kind: K, state: &[K::Cell]) -> Result<()> {
         recipe.of = None;
         let stage = if let Some(stage) = &self.stage {
             stage
@@ -232,7 +281,8 @@ impl<K: Kind> Log<K> {
     }
 }
 
-fn shown<K: Kind>(recipe: &mut dyn Recipe) -> &mut Shown<K> {
+/// The recipe as what it is, where its kernel made it.
+pub fn recipe_of<R: Recipe>(recipe: &mut dyn Recipe) -> &mut R {
     let recipe: &mut dyn Any = recipe;
     recipe.downcast_mut().expect("a recipe of this kernel's")
 }
@@ -245,13 +295,14 @@ pub trait Logged {
     fn log(&self) -> &Log<Self::Kind>;
 
     /// Its log, how it is shown at `watermark`, and its state.
-    fn parts(&mut self, watermark: Option<u64>) -> (&mut Log<Self::Kind>, Self::Kind, &[u64]);
+    fn parts(&mut self, watermark: Option<u64>) -> (&mut Log<Self::Kind>, Self::Kind, &[CellOf<Self>]);
 }
+
+type CellOf<L> = <<L as Logged>::Kind as Kind>::Cell;
 
 impl<L: Logged> PublishesRecipes for L {
     fn recipe(&self) -> Result<Box<dyn Recipe>> {
-        let together = Arc::clone(&self.log().together);
-        Ok(Box::new(Shown::<L::Kind> { of: None, together }))
+        Ok(Box::new(self.log().recipe()))
     }
 
     fn prepare(&mut self) -> Result<()> {
@@ -261,7 +312,7 @@ impl<L: Logged> PublishesRecipes for L {
 
     fn prescribe(&mut self, recipe: &mut dyn Recipe, watermark: Option<u64>) -> Result<()> {
         let (log, kind, state) = self.parts(watermark);
-        log.prescribe(recipe, kind, state)
+        log.prescribe(recipe_of(recipe), kind, state)
     }
 
     fn makes_at_once(&mut self, is_wanted: bool) -> bool {
