@@ -412,10 +412,9 @@ impl<K: Kind> Bin<K> {
         Ok(Arc::get_mut(&mut self.planes).expect("referred to by nobody else"))
     }
 
-    /// Itself for a publication. All of it can be referred to from here on. Whether what is kept of the bin before is
-    /// another now.
-    fn show(&mut self, kind: K, before_has_changed: bool, spare: &mut Spare<K>) -> Result<()> {
-        if self.has_changed || K::KEPT_OF_TWO && before_has_changed {
+    /// Itself for a publication. All of it can be referred to from here on.
+    fn show(&mut self, kind: K, spare: &mut Spare<K>) -> Result<()> {
+        if self.has_changed {
             if Arc::get_mut(&mut self.sums).is_none() {
                 let other = spare.sums.take().unwrap_or_default();
                 spare.sums.keep(std::mem::replace(&mut self.sums, other));
@@ -492,7 +491,7 @@ impl<K: Kind> Temporal<K> {
         let room = most.min(ROOM.max(pixels / PIXELS_PER_ROOM));
         let mut bins = new_list(slots)?;
         let keep = slots + SPARE;
-        let (lists, planes, sums) = (Kept::new(keep), Kept::new(keep), Kept::new(keep));
+        let (lists, planes, sums) = (Kept::new(keep + slots), Kept::new(keep), Kept::new(keep));
         let mut spare = Spare { room, most, lists, planes, sums };
         for _ in 0..slots {
             bins.push(Bin {
@@ -504,7 +503,8 @@ impl<K: Kind> Temporal<K> {
                 sums: Arc::default(),
                 has_changed: false,
             });
-            // One for itself, one to be shared: a call has all that it can need.
+            // One for itself, one to be shared, and one that the publication before refers to: a call has all that it can need.
+            spare.lists.keep(Arc::new(new_list(room)?));
             spare.lists.keep(Arc::new(new_list(room)?));
         }
         let ring = Ring { slots: slots as u64, bin_us, newest: None };
@@ -608,7 +608,14 @@ impl<K: Kind> PublishesRecipes for Temporal<K> {
         let recipe: &mut dyn Any = recipe;
         let Shown { parts, now, .. } = recipe.downcast_mut::<Shown<K>>().expect("a recipe of this kernel's");
         *now = self.now(watermark);
-        let mut before_has_changed = false;
+        // From the last on, and before anything can fail: who tries again must not find a knot of what one bin was before.
+        for j in (1..if K::KEPT_OF_TWO { parts.len() } else { 0 }).rev() {
+            let [before, slot] = [j - 1, j].map(self.slots_at(watermark));
+            if let (Some(before), Some(slot)) = (before, slot) {
+                let before_has_changed = self.bins[before].has_changed;
+                self.bins[slot].has_changed |= before_has_changed;
+            }
+        }
         for (j, part) in parts.iter_mut().enumerate() {
             let slot = self.slots_at(watermark)(j);
             let Some(slot) = slot else {
@@ -616,9 +623,7 @@ impl<K: Kind> PublishesRecipes for Temporal<K> {
                 continue;
             };
             let bin = &mut self.bins[slot];
-            let has_changed = bin.has_changed;
-            bin.show(self.kind, before_has_changed, &mut self.spare)?;
-            before_has_changed = has_changed;
+            bin.show(self.kind, &mut self.spare)?;
             part.list.clone_from(&bin.shared);
             part.late.clone_from(&bin.late);
             part.planes = bin.is_used.then(|| Arc::clone(&bin.planes));
@@ -696,8 +701,8 @@ impl Kind for Histogram {
         let mut words =
             spare.map_or_else(|| Memory::zeroed_for::<u32>(KEPT, self.pixels.checked_mul(2)), Ok)?;
         words.as_mut_slice().copy_from_slice(planes);
-        let lists = bin.lists.into_iter().flatten().copied();
-        self.add(words.as_mut_slice(), lists);
+        let counts = words.as_mut_slice::<u32>();
+        bin.for_each(|entry| counts[entry as usize] = counts[entry as usize].wrapping_add(1));
         Ok(Counted::Words(words))
     }
 
