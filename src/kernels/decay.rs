@@ -8,6 +8,7 @@
 use super::exp::Weights;
 use super::hot;
 use super::log::{self, Log, Logged};
+use super::stores::from_the_end;
 use super::{Kernel, PublishesRecipes, STATE};
 use crate::error::Result;
 use crate::event::{BLOCK, Columns, Isa, Needs};
@@ -55,9 +56,10 @@ fn rescale(stored: &mut Memory, log: &mut Log<Scaled>, factor: f64) {
 }
 
 fn read_scaled(stored: &[f64], out: &mut [u8], factor: f64) {
-    for (out, &value) in bytemuck::cast_slice_mut::<_, f32>(out).iter_mut().zip(stored) {
-        *out = (value * factor) as f32;
-    }
+    let out = bytemuck::cast_slice_mut::<_, f32>(out);
+    from_the_end(out, &stored[..out.len()], |out, stored| {
+        out.iter_mut().zip(stored).for_each(|(out, &value)| *out = (value * factor) as f32);
+    });
 }
 
 /// What is stored, times this.

@@ -1,5 +1,7 @@
 //! Writing the planes of a frame.
 //!
+//! Who reads a frame begins at its beginning. So that is written last: it is in the L2 cache then, if not all of the frame is.
+//!
 //! A frame that is larger than the caches is not there any more when somebody comes to read it. So its planes are written past
 //! the caches: a store that goes through them first reads what it is about to overwrite.
 #![allow(unsafe_code)]
@@ -45,7 +47,7 @@ impl Stores {
                 let (out, from) = write_ends(out, from, |&value| value);
                 past::copy(out, from);
             }
-            _ => out.copy_from_slice(from),
+            _ => from_the_end(out, from, |out, from| out.copy_from_slice(from)),
         }
     }
 
@@ -55,14 +57,16 @@ impl Stores {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
             Way::ThroughWithAvx512 => {
-                // Whole lines at a time, where the first group is aligned, as it is in most frames.
-                let (groups, last) = out.as_chunks_mut::<GROUP>();
-                let (groups_from, last_from) = from.as_chunks::<GROUP>();
-                // SAFETY: `new` saw that the machine has AVX-512.
-                unsafe { widen_avx512(groups, groups_from) };
-                widen(last, last_from);
+                from_the_end(out, from, |out, from| {
+                    // Whole lines at a time, where the first group is aligned, as it is in most frames.
+                    let (groups, last) = out.as_chunks_mut::<GROUP>();
+                    let (groups_from, last_from) = from.as_chunks::<GROUP>();
+                    // SAFETY: `new` saw that the machine has AVX-512.
+                    unsafe { widen_avx512(groups, groups_from) };
+                    widen(last, last_from);
+                });
             }
-            Way::Through => widen(out, from),
+            Way::Through => from_the_end(out, from, widen),
             #[cfg(target_arch = "x86_64")]
             Way::Past => {
                 let (out, from) = write_ends(out, from, |&low| u32::from(low));
@@ -71,6 +75,18 @@ impl Stores {
         }
     }
 }
+
+/// Calls `write` with stretches of `out` and of `from`, which are of the same length, from the last to the first.
+#[inline(always)]
+pub fn from_the_end<T, U>(out: &mut [T], from: &[U], mut write: impl FnMut(&mut [T], &[U])) {
+    assert_eq!(out.len(), from.len());
+    for (out, from) in out.chunks_mut(STRETCH).zip(from.chunks(STRETCH)).rev() {
+        write(out, from);
+    }
+}
+
+/// Some pages, so that whatever looks ahead in the machine has something to look at.
+const STRETCH: usize = 1 << 13;
 
 fn widen(out: &mut [u32], from: &[u8]) {
     out.iter_mut().zip(from).for_each(|(out, &low)| *out = u32::from(low));

@@ -6,6 +6,7 @@
 //! it was moved not long ago, the surface goes over to 64 bits, and stays so until it is reset.
 
 use super::log::{self, Log, Shown};
+use super::stores::from_the_end;
 use super::{Kernel, PublishesRecipes, STATE, hot};
 use crate::error::Result;
 use crate::event::{BLOCK, Columns, Needs, TIMESTAMP_LIMIT};
@@ -263,9 +264,9 @@ impl log::Kind for Narrow {
     }
 
     fn show(self, cells: &[u32], out: &mut [u8]) {
-        for (out, &cell) in bytemuck::cast_slice_mut(out).iter_mut().zip(cells) {
-            *out = self.time(cell);
-        }
+        from_the_end(bytemuck::cast_slice_mut::<_, u64>(out), cells, |out, cells| {
+            out.iter_mut().zip(cells).for_each(|(out, &cell)| *out = self.time(cell));
+        });
     }
 }
 
@@ -280,7 +281,7 @@ impl log::Kind for Wide {
     }
 
     fn show(self, latest: &[u64], out: &mut [u8]) {
-        out.copy_from_slice(bytemuck::cast_slice(latest));
+        from_the_end(bytemuck::cast_slice_mut(out), latest, |out, latest| out.copy_from_slice(latest));
     }
 }
 

@@ -714,7 +714,8 @@ impl Kind for Histogram {
     ) -> Result<()> {
         let Self { pixels, bins, .. } = self;
         let out = bytemuck::cast_slice_mut::<_, u32>(out);
-        for j in 0..bins {
+        // The beginning last, as who reads begins there (`stores.rs`).
+        for j in (0..bins).rev() {
             // From the OFF plane of the bin to the end of its ON plane; the other bins' planes lie between.
             let out = &mut out[j * pixels..][..(bins + 1) * pixels];
             let mut counted = all.kept(j);
@@ -779,16 +780,16 @@ impl Histogram {
         match counted {
             Counted::Bytes { low, carried } => {
                 let (low_off, low_on) = low.as_slice::<u8>().split_at(self.pixels);
-                stores.widen(off, low_off);
                 stores.widen(on, low_on);
+                stores.widen(off, low_off);
                 for &entry in carried {
                     out[self.place(entry)] += 1 << 8;
                 }
             }
             Counted::Words(words) => {
                 let (words_off, words_on) = words.as_slice::<u32>().split_at(self.pixels);
-                stores.copy(off, words_off);
                 stores.copy(on, words_on);
+                stores.copy(off, words_off);
             }
         }
     }

@@ -1,4 +1,4 @@
-"""Time bins of a large sensor, whose frames are written in other ways than small ones, against NumPy."""
+"""Frames that are written in other ways than small ones, against sums of NumPy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 import frames2py
 from frames2py import Engine
-from frames2py.kernels import StackedHistogram, VoxelGrid
+from frames2py.kernels import ExpDecay, StackedHistogram, TimestampDecay, VoxelGrid
 
 WIDTH, HEIGHT = 1280, 720
 PIXELS = WIDTH * HEIGHT
@@ -81,3 +81,50 @@ def test_frames_that_are_read_time_and_again_are_right(kind: str) -> None:
         assert np.array_equal(snapshot.frame, (histogram if kind == "histogram" else voxel)(so_far, bins)), (
             number
         )
+
+
+def test_frames_of_more_than_a_few_pages_are_right() -> None:
+    width, height = 333, 257  # no power of two, and no whole number of anything
+    shape = (height, width)
+    tau_us = 2_000.0
+    kernels = ["event_count", "polarity", "time_surface", ExpDecay(0.75), TimestampDecay(tau_us)]
+    engines = [Engine((width, height), kernel, snapshot_interval_ms=0) for kernel in kernels]
+    faded, surface = np.zeros(width * height), np.zeros(width * height, np.uint64)
+    seen: list[Array] = []
+    for number in range(6):
+        rng = np.random.default_rng(number)
+        events = np.zeros(20_000, frames2py.EVENT_DTYPE)
+        events["t"] = 10**9 + number * 500 + np.sort(rng.integers(0, 500, len(events)))
+        events["x"], events["y"] = rng.integers(0, width, len(events)), rng.integers(0, height, len(events))
+        events["p"] = rng.integers(0, 2, len(events))
+        at = events["y"].astype(np.int64) * width + events["x"]
+        seen.append(events)
+        for engine in engines:
+            engine.ingest(events)
+        if number == 2:
+            continue  # nobody reads this one
+        snapshots = [engine.snapshot() for engine in engines]
+        frames = [snapshot.frame for snapshot in snapshots if snapshot is not None]
+        assert len(frames) == 5
+        count = np.bincount(at, minlength=width * height).reshape(shape)
+        on = np.bincount(at[events["p"] == 1], minlength=width * height).reshape(shape)
+        assert np.array_equal(frames[0], count)
+        assert np.array_equal(frames[1], np.stack([count - on, on], -1))
+        so_far = np.concatenate(seen)
+        places = so_far["y"].astype(np.int64) * width + so_far["x"]
+        surface[:] = 0
+        np.maximum.at(surface, places, so_far["t"])
+        assert np.array_equal(frames[2], surface.reshape(shape))
+        faded[:] = 0
+        for call in seen:
+            faded *= 0.75
+            np.add.at(faded, call["y"].astype(np.int64) * width + call["x"], 1.0)
+        close_to(frames[3], faded.reshape(shape))
+        ages = (so_far["t"].max() - so_far["t"]).astype(np.float64)
+        close_to(frames[4], np.bincount(places, np.exp(-ages / tau_us), width * height).reshape(shape))
+
+
+def close_to(frame: Array, exact: Array) -> None:
+    """Within 1 unit in the last place."""
+    expected = exact.astype(np.float32)
+    assert (np.abs(frame - expected) <= np.spacing(expected)).all()
