@@ -347,6 +347,11 @@ impl Isa {
         CHOSEN.get_or_init(|| Self::named(std::env::var_os("FRAMES2PY_ISA").as_deref())).clone()
     }
 
+    /// The same, for where it is too late to say that the variable names none.
+    pub fn chosen_or_scalar() -> Self {
+        Self::chosen().unwrap_or(Self::Scalar)
+    }
+
     fn named(name: Option<&OsStr>) -> std::result::Result<Self, String> {
         let ways = Self::available();
         match name.filter(|name| !name.is_empty()) {
@@ -479,7 +484,7 @@ struct Decoded {
 
 impl Default for Block {
     fn default() -> Self {
-        Self::new(Isa::chosen().unwrap_or(Isa::Scalar))
+        Self::new(Isa::chosen_or_scalar())
     }
 }
 

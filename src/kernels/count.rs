@@ -9,12 +9,11 @@
 
 use super::kept::Kept;
 use super::stores::Stores;
-use super::{Kernel, PublishesRecipes, Retracts, STATE, hot, new_list};
+use super::{Kernel, PublishesRecipes, Retracts, STATE, hot, new_list, recipe_of};
 use crate::error::{Error, Result};
 use crate::event::{Block, Columns, Events, Found, GROUP, Isa, Needs, TakesBack, in_one_pass};
 use crate::geometry::SensorSize;
 use crate::publish::{Memory, Recipe, Spec};
-use std::any::Any;
 use std::sync::Arc;
 
 /// From this fraction of the sensor on, clearing all counts is faster than clearing those that were touched.
@@ -30,10 +29,11 @@ const KEPT: usize = 8;
 struct Window {
     /// Modulo 256.
     low: Memory,
-    /// How often each went around, modulo 2^24; 0 but where `carried` says.
+    /// How often each went around, modulo 2^24; 0 but at the places that are `carried`, and maybe at some of these.
     high: Memory,
-    carried: Carried,
-    touched: Touched,
+    carried: Places<usize>,
+    /// The pixels that were counted at.
+    touched: Places<u32>,
     stores: Stores,
 }
 
@@ -42,9 +42,9 @@ impl Window {
         Ok(Self {
             low: Memory::zeroed_for::<u8>(STATE, Some(counts))?,
             high: Memory::zeroed_for::<u32>(STATE, Some(counts))?,
-            carried: Carried { places: new_list(counts / COUNTS_PER_CARRIED)?, is_all_over: false },
-            touched: Touched { pixels: new_list(pixels / PIXELS_PER_TOUCHED)?, is_all_over: false },
-            stores: Stores::new(counts.checked_mul(size_of::<u32>()), Isa::chosen().unwrap_or(Isa::Scalar)),
+            carried: Places::new(counts / COUNTS_PER_CARRIED)?,
+            touched: Places::new(pixels / PIXELS_PER_TOUCHED)?,
+            stores: Stores::new(counts.checked_mul(size_of::<u32>()), Isa::chosen_or_scalar()),
         })
     }
 
@@ -53,14 +53,19 @@ impl Window {
         if self.touched.is_all_over {
             low.fill(0);
         } else if counts_per_pixel == 1 {
-            self.touched.pixels.iter().for_each(|&pixel| low[pixel as usize] = 0);
+            self.touched.list.iter().for_each(|&pixel| low[pixel as usize] = 0);
         } else {
             let low = low.as_chunks_mut::<2>().0;
-            self.touched.pixels.iter().for_each(|&pixel| low[pixel as usize] = [0; 2]);
+            self.touched.list.iter().for_each(|&pixel| low[pixel as usize] = [0; 2]);
         }
-        self.carried.clear(self.high.as_mut_slice());
-        self.touched.pixels.clear();
-        self.touched.is_all_over = false;
+        let high = self.high.as_mut_slice::<u32>();
+        if self.carried.is_all_over {
+            high.fill(0);
+        } else {
+            self.carried.list.iter().for_each(|&place| high[place] = 0);
+        }
+        self.carried.forget();
+        self.touched.forget();
     }
 
     /// Writes the counts, modulo 2^32.
@@ -74,70 +79,55 @@ impl Window {
             }
         } else {
             self.stores.widen(out, low);
-            self.carried.places.iter().for_each(|&place| out[place] = whole(low[place], high[place]));
+            self.carried.list.iter().for_each(|&place| out[place] = whole(low[place], high[place]));
         }
     }
 }
 
-/// Where a window was counted in.
-struct Touched {
-    /// The pixels, repeats included, while there is room.
-    pixels: Vec<u32>,
+/// Places in a window, repeats included, while there is room for them.
+struct Places<T> {
+    list: Vec<T>,
     is_all_over: bool,
 }
 
-impl Touched {
-    /// Takes note of where will be counted.
-    fn touch(&mut self, pixels: &[u32]) {
+impl<T: Copy> Places<T> {
+    fn new(room: usize) -> Result<Self> {
+        Ok(Self { list: new_list(room)?, is_all_over: false })
+    }
+
+    /// Takes note of some.
+    fn note(&mut self, places: &[T]) {
         if self.is_all_over {
-        } else if pixels.len() <= self.pixels.capacity() - self.pixels.len() {
-            self.pixels.extend_from_slice(pixels);
+        } else if places.len() <= self.list.capacity() - self.list.len() {
+            self.list.extend_from_slice(places);
         } else {
             self.is_all_over = true;
         }
     }
-}
 
-/// Where a window has counts that went around.
-struct Carried {
-    /// Each place whose `high` is not 0, and maybe some whose is, while there is room.
-    places: Vec<usize>,
-    is_all_over: bool,
-}
-
-impl Carried {
-    /// Adds to how often a count went around.
-    #[cold]
-    fn carry(&mut self, high: &mut [u32], place: usize, times: i64) {
-        let high = &mut high[place];
-        // Where it is not 0, the place is listed.
-        if *high == 0 && !self.is_all_over {
-            if self.places.len() < self.places.capacity() {
-                self.places.push(place);
-            } else {
-                self.is_all_over = true;
-            }
-        }
-        *high = high.wrapping_add(times as u32);
-    }
-
-    fn clear(&mut self, high: &mut [u32]) {
-        if self.is_all_over {
-            high.fill(0);
-        } else {
-            self.places.iter().for_each(|&place| high[place] = 0);
-        }
-        self.places.clear();
+    fn forget(&mut self) {
+        self.list.clear();
         self.is_all_over = false;
     }
+}
+
+/// Adds to how often a count went around.
+#[cold]
+fn carry(high: &mut [u32], carried: &mut Places<usize>, place: usize, times: i64) {
+    let high = &mut high[place];
+    // Where it is not 0, the place is listed.
+    if *high == 0 {
+        carried.note(&[place]);
+    }
+    *high = high.wrapping_add(times as u32);
 }
 
 /// Counting in a window, up (`UP`) or down.
 struct Counting<'a, const BY_POLARITY: bool> {
     low: &'a mut [u8],
     high: &'a mut [u32],
-    carried: &'a mut Carried,
-    touched: &'a mut Touched,
+    carried: &'a mut Places<usize>,
+    touched: &'a mut Places<u32>,
 }
 
 impl<const BY_POLARITY: bool> Counting<'_, BY_POLARITY> {
@@ -146,7 +136,7 @@ impl<const BY_POLARITY: bool> Counting<'_, BY_POLARITY> {
         let sum = i64::from(self.low[place]) + if UP { events } else { -events };
         self.low[place] = sum as u8;
         if sum >> 8 != 0 {
-            self.carried.carry(self.high, place, sum >> 8);
+            carry(self.high, self.carried, place, sum >> 8);
         }
     }
 
@@ -165,7 +155,7 @@ impl<const BY_POLARITY: bool> Counting<'_, BY_POLARITY> {
             let (count, carries) = if UP { low.overflowing_add(1) } else { low.overflowing_sub(1) };
             *low = count;
             if carries {
-                carried.carry(high, place, if UP { 1 } else { -1 });
+                carry(high, carried, place, if UP { 1 } else { -1 });
             }
         }
     }
@@ -206,7 +196,7 @@ impl<const BY_POLARITY: bool> Counting<'_, BY_POLARITY> {
 
     #[inline(always)]
     fn count<const UP: bool>(&mut self, events: Columns<'_>) {
-        self.touched.touch(events.pixel);
+        self.touched.note(events.pixel);
         match hot::pixel(events.pixel) {
             Some(hot) => self.around::<UP>(hot, events),
             None => self.each::<UP>(events),
@@ -223,7 +213,7 @@ impl<const BY_POLARITY: bool> TakesBack for Counting<'_, BY_POLARITY> {
         // By polarity it was found to be slower.
         let may_be = !BY_POLARITY && hot::pixel(events.pixel).is_none();
         if may_be {
-            self.touched.touch(events.pixel);
+            self.touched.note(events.pixel);
         }
         may_be
     }
@@ -232,8 +222,8 @@ impl<const BY_POLARITY: bool> TakesBack for Counting<'_, BY_POLARITY> {
     fn add_group(&mut self, events: Columns<'_>) {
         match <&[u32; GROUP]>::try_from(events.pixel) {
             // A loop of known length is unrolled.
-            Ok(pixel) if !BY_POLARITY => self.each::<true>(Columns { pixel, ..events }),
-            _ => self.each::<true>(events),
+            Ok(pixel) => self.each::<true>(Columns { pixel, ..events }),
+            Err(_) => self.each::<true>(events),
         }
     }
 
@@ -361,8 +351,7 @@ impl<const BY_POLARITY: bool> PublishesRecipes for Counts<BY_POLARITY> {
     }
 
     fn prescribe(&mut self, recipe: &mut dyn Recipe, _watermark: Option<u64>) -> Result<()> {
-        let recipe: &mut dyn Any = recipe;
-        let Shown(shown) = recipe.downcast_mut().expect("a recipe of this kernel's");
+        let Shown(shown) = recipe_of(recipe);
         *shown = None;
         self.prepare()?;
         let next = self.next.take().expect("just prepared");
@@ -491,7 +480,7 @@ mod tests {
         let sensor = SensorSize::new(80, 16).unwrap();
         let mut by_pixel = Counts::<false>::new(Config::EventCount.spec(sensor)).unwrap();
         let mut by_polarity = Counts::<true>::new(Config::Polarity.spec(sensor)).unwrap();
-        assert_eq!(by_pixel.window().carried.places.capacity(), 20);
+        assert_eq!(by_pixel.window().carried.list.capacity(), 20);
         let mut check = |calls: &[_]| check_window(&mut by_pixel, &mut by_polarity, calls);
 
         // All pixels of a range so often, each in turn.

@@ -177,7 +177,7 @@ const FARTHEST: f64 = 300.0;
 
 impl TimestampDecay {
     pub fn new(spec: Spec, sensor: SensorSize, tau_us: f64) -> Result<Self> {
-        let weights = Weights::new(Isa::chosen().unwrap_or(Isa::Scalar));
+        let weights = Weights::new(Isa::chosen_or_scalar());
         let (stored, log) = (state(sensor)?, Log::new(sensor.pixels()));
         Ok(Self { spec, tau_us, weights, stored, log, reference: None })
     }

@@ -1,7 +1,16 @@
 //! What came back, to be used again.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+
+/// Calls `work` with what readers share, or with something of its own while another reader works with that, for whom this one
+/// does not wait, or one did that was not forked along.
+pub fn with_shared<S: Default, R>(shared: &Mutex<S>, work: impl FnOnce(&mut S) -> R) -> R {
+    match shared.try_lock() {
+        Ok(mut shared) => work(&mut shared),
+        Err(_) => work(&mut S::default()),
+    }
+}
 
 /// Things that publications may refer to, kept for use again once they do not.
 pub struct Kept<T> {

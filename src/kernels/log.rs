@@ -10,12 +10,11 @@
 //! A frame that is wanted is cheaper to make from the state. So where the last ones were, the next is made at once, and no
 //! list is kept.
 
-use super::kept::Kept;
-use super::{PublishesRecipes, STATE};
+use super::kept::{Kept, with_shared};
+use super::{PublishesRecipes, STATE, recipe_of};
 use crate::error::{Error, Result};
 use crate::publish::Recipe;
 use bytemuck::{Pod, Zeroable};
-use std::any::Any;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -146,17 +145,10 @@ impl<K: Kind> Recipe for Shown<K> {
             out.fill(0);
             return Ok(());
         };
-        // Held by a reader of another publication, for whom this one does not wait, or by one that was not forked along.
-        let (mut shared, mut own);
-        let together = if let Ok(free) = self.together.try_lock() {
-            shared = free;
-            &mut *shared
-        } else {
-            own = Together::default();
-            &mut own
-        };
-        kind.show(together.bring::<K>(stage, *len)?, out);
-        Ok(())
+        with_shared(&self.together, |together| {
+            kind.show(together.bring::<K>(stage, *len)?, out);
+            Ok(())
+        })
     }
 
     fn empty(&mut self) {
@@ -279,12 +271,6 @@ impl<K: Kind> Log<K> {
         self.events = 0;
         Ok(())
     }
-}
-
-/// The recipe as what it is, where its kernel made it.
-pub fn recipe_of<R: Recipe>(recipe: &mut dyn Recipe) -> &mut R {
-    let recipe: &mut dyn Any = recipe;
-    recipe.downcast_mut().expect("a recipe of this kernel's")
 }
 
 /// A kernel that publishes so.

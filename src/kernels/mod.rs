@@ -112,6 +112,12 @@ pub trait PublishesRecipes {
     }
 }
 
+/// The recipe as what it is, where its kernel made it.
+fn recipe_of<R: Recipe>(recipe: &mut dyn Recipe) -> &mut R {
+    let recipe: &mut dyn std::any::Any = recipe;
+    recipe.downcast_mut().expect("a recipe of this kernel's")
+}
+
 /// How a kernel takes in calls that may be rejected after all.
 pub trait Retracts {
     /// Takes in a call while its timestamps are looked at ([`in_one_pass`](crate::event::in_one_pass)). Where one is out of

@@ -7,7 +7,7 @@
 
 use super::log::{self, Log, Shown};
 use super::stores::from_the_end;
-use super::{Kernel, PublishesRecipes, STATE, hot};
+use super::{Kernel, PublishesRecipes, STATE, hot, recipe_of};
 use crate::error::Result;
 use crate::event::{BLOCK, Columns, Needs, TIMESTAMP_LIMIT};
 use crate::geometry::SensorSize;
@@ -316,7 +316,7 @@ impl PublishesRecipes for TimeSurface {
     }
 
     fn prescribe(&mut self, recipe: &mut dyn Recipe, _watermark: Option<u64>) -> Result<()> {
-        let recipe = log::recipe_of::<Either>(recipe);
+        let recipe = recipe_of::<Either>(recipe);
         recipe.empty();
         if self.is_wide {
             self.wide_log.prescribe(&mut recipe.wide, Wide, &self.latest.as_slice()[..self.pixels])

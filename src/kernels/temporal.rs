@@ -23,10 +23,10 @@
 //! A bin is shown by as many frames as there are bins. The second reader who adds up lists keeps what they come to for those who
 //! come after ([`Sums`]): the counts of a bin, in bytes, or the values of a knot.
 
-use super::kept::Kept;
+use super::kept::{Kept, with_shared};
 use super::knot::Knots;
 use super::stores::Stores;
-use super::{Kernel, PublishesRecipes, STATE, new_list, out_of_memory};
+use super::{Kernel, PublishesRecipes, STATE, new_list, out_of_memory, recipe_of};
 use crate::error::{Error, Result};
 use crate::event::{Columns, Isa};
 use crate::geometry::SensorSize;
@@ -241,19 +241,11 @@ struct Shown<K: Kind> {
 
 impl<K: Kind> Recipe for Shown<K> {
     fn make(&self, out: &mut [u8]) -> Result<()> {
-        with_scratch(&self.scratch, |scratch| self.kind.make(out, self, scratch))
+        with_shared(&self.scratch, |scratch| self.kind.make(out, self, scratch))
     }
 
     fn empty(&mut self) {
         self.parts.fill_with(|| Part::EMPTY);
-    }
-}
-
-/// Calls `work` with what is shared, or with some of its own while another reader works with that, for whom this one does not wait.
-fn with_scratch<S: Default, R>(shared: &Mutex<S>, work: impl FnOnce(&mut S) -> R) -> R {
-    match shared.try_lock() {
-        Ok(mut scratch) => work(&mut scratch),
-        Err(_) => work(&mut S::default()),
     }
 }
 
@@ -550,7 +542,7 @@ impl<K: Kind> Kernel for Temporal<K> {
 
     fn read(&self, out: &mut [u8], watermark: Option<u64>) -> Result<()> {
         let bins = Current { bins: &self.bins, slot: self.slots_at(watermark) };
-        with_scratch(&self.scratch, |scratch| self.kind.make(out, &bins, scratch))
+        with_shared(&self.scratch, |scratch| self.kind.make(out, &bins, scratch))
     }
 
     fn publishes_recipes(&mut self) -> Option<&mut dyn PublishesRecipes> {
@@ -605,8 +597,7 @@ impl<K: Kind> PublishesRecipes for Temporal<K> {
     }
 
     fn prescribe(&mut self, recipe: &mut dyn Recipe, watermark: Option<u64>) -> Result<()> {
-        let recipe: &mut dyn Any = recipe;
-        let Shown { parts, now, .. } = recipe.downcast_mut::<Shown<K>>().expect("a recipe of this kernel's");
+        let Shown { parts, now, .. } = recipe_of::<Shown<K>>(recipe);
         *now = self.now(watermark);
         // From the last on, and before anything can fail: who tries again must not find a knot of what one bin was before.
         for j in (1..if K::KEPT_OF_TWO { parts.len() } else { 0 }).rev() {
@@ -658,7 +649,7 @@ impl Temporal<Histogram> {
     pub fn histogram(spec: Spec, sensor: SensorSize, bins: usize, bin_us: u64) -> Result<Self> {
         let pixels = sensor.pixels();
         let cells = pixels.checked_mul(2).filter(|&cells| u32::try_from(cells).is_ok());
-        let stores = Stores::new(spec.bytes(), Isa::chosen().unwrap_or(Isa::Scalar));
+        let stores = Stores::new(spec.bytes(), Isa::chosen_or_scalar());
         Self::new(spec, Histogram { pixels, bins, stores }, pixels, bins, bin_us, cells)
     }
 }
@@ -701,8 +692,9 @@ impl Kind for Histogram {
         let mut words =
             spare.map_or_else(|| Memory::zeroed_for::<u32>(KEPT, self.pixels.checked_mul(2)), Ok)?;
         words.as_mut_slice().copy_from_slice(planes);
-        let counts = words.as_mut_slice::<u32>();
-        bin.for_each(|entry| counts[entry as usize] = counts[entry as usize].wrapping_add(1));
+        for list in bin.lists {
+            self.add(words.as_mut_slice(), list.iter().copied());
+        }
         Ok(Counted::Words(words))
     }
 
@@ -775,33 +767,30 @@ impl Histogram {
     }
 
     fn show(self, out: &mut [u32], counted: &Counted) {
-        let stores = self.stores;
-        let [off, on] = self.planes(out);
         match counted {
             Counted::Bytes { low, carried } => {
+                let [off, on] = self.planes(out);
                 let (low_off, low_on) = low.as_slice::<u8>().split_at(self.pixels);
-                stores.widen(on, low_on);
-                stores.widen(off, low_off);
+                self.stores.widen(on, low_on);
+                self.stores.widen(off, low_off);
                 for &entry in carried {
                     out[self.place(entry)] += 1 << 8;
                 }
             }
-            Counted::Words(words) => {
-                let (words_off, words_on) = words.as_slice::<u32>().split_at(self.pixels);
-                stores.copy(on, words_on);
-                stores.copy(off, words_off);
-            }
+            Counted::Words(words) => self.copy(out, words.as_slice()),
         }
     }
 
+    fn copy(self, out: &mut [u32], planes: &[u32]) {
+        let ([off, on], (planes_off, planes_on)) = (self.planes(out), planes.split_at(self.pixels));
+        self.stores.copy(on, planes_on);
+        self.stores.copy(off, planes_off);
+    }
+
     fn add_up(self, out: &mut [u32], bin: &Content<'_, Self>) {
-        let [off, on] = self.planes(out);
-        if let Some(planes) = bin.planes {
-            off.copy_from_slice(&planes[..self.pixels]);
-            on.copy_from_slice(&planes[self.pixels..]);
-        } else {
-            off.fill(0);
-            on.fill(0);
+        match bin.planes {
+            Some(planes) => self.copy(out, planes),
+            None => self.planes(out).into_iter().for_each(|plane| plane.fill(0)),
         }
         bin.for_each(|entry| {
             let count = &mut out[self.place(entry)];
@@ -855,7 +844,7 @@ impl Temporal<Voxel> {
     /// A voxel grid of `bins` knots.
     pub fn voxel(spec: Spec, sensor: SensorSize, bins: usize, bin_us: u64) -> Result<Self> {
         let pixels = sensor.pixels();
-        let isa = Isa::chosen().unwrap_or(Isa::Scalar);
+        let isa = Isa::chosen_or_scalar();
         let (stores, knots) = (Stores::new(spec.bytes(), isa), Knots::new(isa, bin_us));
         Self::new(spec, Voxel { pixels, bin_us, stores, knots }, pixels, bins - 1, bin_us, Some(pixels))
     }
@@ -929,8 +918,7 @@ impl Kind for Voxel {
             None => (Memory::zeroed_for::<i32>(KEPT, Some(self.pixels))?, Sorted::default()),
         };
         sorted.sort(self.pixels, bin)?;
-        let sorted_bin = Some(&sorted).filter(|sorted| !sorted.ends.is_empty());
-        self.knot(values.as_mut_slice(), [(before, sorted_of(before)), (bin, sorted_bin)])?;
+        self.knot(values.as_mut_slice(), [(before, sorted_of(before)), (bin, sorted.if_parted())])?;
         Ok(Knot { values, sorted })
     }
 
@@ -1014,6 +1002,11 @@ impl Sorted {
         Ok(())
     }
 
+    /// Itself, if there are parts.
+    fn if_parted(&self) -> Option<&Self> {
+        (!self.ends.is_empty()).then_some(self)
+    }
+
     /// Those of part `i`; none where there are none at all.
     fn part(sorted: Option<&Self>, i: usize) -> &[VoxelEntry] {
         let Some(Self { entries, ends }) = sorted else { return &[] };
@@ -1023,7 +1016,7 @@ impl Sorted {
 
 /// The entries of a bin, if they are sorted.
 fn sorted_of<'a>(bin: &Content<'a, Voxel>) -> Option<&'a Sorted> {
-    bin.kept.map(|kept| &kept.sorted).filter(|sorted| !sorted.ends.is_empty())
+    bin.kept.and_then(|kept| kept.sorted.if_parted())
 }
 
 impl Voxel {
@@ -1074,7 +1067,7 @@ impl Voxel {
         if !*is_there {
             *is_there = bin.planes.is_none() && bin.len() > 0 && scratch.sort(self.pixels, bin).is_ok();
         }
-        Some(&*scratch).filter(|scratch| *is_there && !scratch.ends.is_empty())
+        if *is_there { scratch.if_parted() } else { None }
     }
 
     /// Adds one share of each entry to the sums of the pixels from `first` on. Whether they fit in 32 bits.

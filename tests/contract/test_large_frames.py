@@ -33,8 +33,8 @@ def call(number: int) -> Array:
     return events
 
 
-def pixels(events: Array) -> Array:
-    return events["y"].astype(np.int64) * WIDTH + events["x"]
+def pixels(events: Array, width: int = WIDTH) -> Array:
+    return events["y"].astype(np.int64) * width + events["x"]
 
 
 def histogram(events: Array, bins: int) -> Array:
@@ -89,7 +89,6 @@ def test_frames_of_more_than_a_few_pages_are_right() -> None:
     tau_us = 2_000.0
     kernels = ["event_count", "polarity", "time_surface", ExpDecay(0.75), TimestampDecay(tau_us)]
     engines = [Engine((width, height), kernel, snapshot_interval_ms=0) for kernel in kernels]
-    faded, surface = np.zeros(width * height), np.zeros(width * height, np.uint64)
     seen: list[Array] = []
     for number in range(6):
         rng = np.random.default_rng(number)
@@ -97,7 +96,7 @@ def test_frames_of_more_than_a_few_pages_are_right() -> None:
         events["t"] = 10**9 + number * 500 + np.sort(rng.integers(0, 500, len(events)))
         events["x"], events["y"] = rng.integers(0, width, len(events)), rng.integers(0, height, len(events))
         events["p"] = rng.integers(0, 2, len(events))
-        at = events["y"].astype(np.int64) * width + events["x"]
+        at = pixels(events, width)
         seen.append(events)
         for engine in engines:
             engine.ingest(events)
@@ -111,14 +110,13 @@ def test_frames_of_more_than_a_few_pages_are_right() -> None:
         assert np.array_equal(frames[0], count)
         assert np.array_equal(frames[1], np.stack([count - on, on], -1))
         so_far = np.concatenate(seen)
-        places = so_far["y"].astype(np.int64) * width + so_far["x"]
-        surface[:] = 0
+        places = pixels(so_far, width)
+        faded, surface = np.zeros(width * height), np.zeros(width * height, np.uint64)
         np.maximum.at(surface, places, so_far["t"])
         assert np.array_equal(frames[2], surface.reshape(shape))
-        faded[:] = 0
         for call in seen:
             faded *= 0.75
-            np.add.at(faded, call["y"].astype(np.int64) * width + call["x"], 1.0)
+            np.add.at(faded, pixels(call, width), 1.0)
         close_to(frames[3], faded.reshape(shape))
         ages = (so_far["t"].max() - so_far["t"]).astype(np.float64)
         close_to(frames[4], np.bincount(places, np.exp(-ages / tau_us), width * height).reshape(shape))
