@@ -829,6 +829,8 @@ impl Histogram {
 #[derive(Clone, Copy)]
 pub struct Voxel {
     pixels: usize,
+    /// Pixels of a part of the sensor, where bins are sorted by parts.
+    part_shift: u32,
     bin_us: u64,
     stores: Stores,
     knots: Knots,
@@ -846,7 +848,8 @@ impl Temporal<Voxel> {
         let pixels = sensor.pixels();
         let isa = Isa::chosen_or_scalar();
         let (stores, knots) = (Stores::new(spec.bytes(), isa), Knots::new(isa, bin_us));
-        Self::new(spec, Voxel { pixels, bin_us, stores, knots }, pixels, bins - 1, bin_us, Some(pixels))
+        let voxel = Voxel { pixels, part_shift: part_shift(pixels), bin_us, stores, knots };
+        Self::new(spec, voxel, pixels, bins - 1, bin_us, Some(pixels))
     }
 }
 
@@ -917,7 +920,7 @@ impl Kind for Voxel {
             Some(Knot { values, sorted }) => (values, sorted),
             None => (Memory::zeroed_for::<i32>(KEPT, Some(self.pixels))?, Sorted::default()),
         };
-        sorted.sort(self.pixels, bin)?;
+        sorted.sort(self, bin)?;
         self.knot(values.as_mut_slice(), [(before, sorted_of(before)), (bin, sorted.if_parted())])?;
         Ok(Knot { values, sorted })
     }
@@ -969,33 +972,41 @@ pub struct Sorted {
     ends: Vec<usize>,
 }
 
-/// Pixels of a part of the sensor: their sums are well within the L2 cache. Tests have small sensors.
-const PART: usize = if cfg!(test) { 1 << 5 } else { 1 << 17 };
-/// Up to so many pixels, all sums are.
-const UNPARTED: usize = 4 * PART;
+/// Pixels of a part of the sensor, at least: their sums are about as large as the first cache. Tests have small sensors.
+const PART: usize = if cfg!(test) { 1 << 5 } else { 1 << 14 };
+/// The most parts: sorting writes to all of them at a time.
+const PARTS: usize = if cfg!(test) { 16 } else { 64 };
+/// Up to so many pixels, the sums of all are within the L2 cache.
+const UNPARTED: usize = if cfg!(test) { 4 * PART } else { 1 << 19 };
+
+/// Pixels of a part of a sensor of so many, as a power of two.
+fn part_shift(pixels: usize) -> u32 {
+    pixels.div_ceil(PARTS).max(PART).next_power_of_two().trailing_zeros()
+}
 
 impl Sorted {
     /// Those of a bin, in the place of others.
-    fn sort(&mut self, pixels: usize, bin: &Content<'_, Voxel>) -> Result<()> {
+    fn sort(&mut self, Voxel { pixels, part_shift, .. }: Voxel, bin: &Content<'_, Voxel>) -> Result<()> {
         let Self { entries, ends } = self;
-        let (parts, count) = (pixels.div_ceil(PART), bin.len());
-        entries.clear();
+        let (parts, count) = (pixels.div_ceil(1 << part_shift), bin.len());
         ends.clear();
         if pixels <= UNPARTED {
             return Ok(());
         }
-        entries.try_reserve_exact(count).map_err(|_| out_of_memory::<VoxelEntry>(count))?;
+        // All of what is there is overwritten.
+        let more = count.saturating_sub(entries.len());
+        entries.try_reserve_exact(more).map_err(|_| out_of_memory::<VoxelEntry>(count))?;
         ends.try_reserve_exact(parts).map_err(|_| out_of_memory::<usize>(parts))?;
         entries.resize(count, (0, 0));
         ends.resize(parts, 0);
-        bin.for_each(|(pixel, _)| ends[pixel as usize / PART] += 1);
+        bin.for_each(|(pixel, _)| ends[pixel as usize >> part_shift] += 1);
         let mut sum = 0;
         // Where each starts, which moves on to where it ends.
         for end in &mut *ends {
             sum += std::mem::replace(end, sum);
         }
         bin.for_each(|entry| {
-            let end = &mut ends[entry.0 as usize / PART];
+            let end = &mut ends[entry.0 as usize >> part_shift];
             entries[*end] = entry;
             *end += 1;
         });
@@ -1029,10 +1040,11 @@ impl Voxel {
         };
         let mut fits = true;
         if bins.into_iter().all(is_sorted) {
-            for (i, out) in out.chunks_mut(PART).enumerate() {
+            for (i, out) in out.chunks_mut(1 << self.part_shift).enumerate() {
                 out.fill(0);
-                fits &= self.add_shares::<1>(out, i * PART, Sorted::part(sorted_before, i));
-                fits &= self.add_shares::<0>(out, i * PART, Sorted::part(sorted_after, i));
+                let first = i << self.part_shift;
+                fits &= self.add_shares::<1>(out, first, Sorted::part(sorted_before, i));
+                fits &= self.add_shares::<0>(out, first, Sorted::part(sorted_after, i));
                 self.knots.finish(out);
             }
         } else {
@@ -1065,7 +1077,7 @@ impl Voxel {
             return kept;
         }
         if !*is_there {
-            *is_there = bin.planes.is_none() && bin.len() > 0 && scratch.sort(self.pixels, bin).is_ok();
+            *is_there = bin.planes.is_none() && bin.len() > 0 && scratch.sort(self, bin).is_ok();
         }
         if *is_there { scratch.if_parted() } else { None }
     }
