@@ -24,10 +24,10 @@ impl Accumulator {
     pub fn accumulate(&mut self, events: Events<'_>) -> Result<Found> {
         let Self { kernel, block, watermark, sensor, .. } = self;
         let needs = kernel.needs();
-        let out_of_range = |t| Error::Timestamp { t };
         let found = if let Some(kernel) = kernel.retracts() {
-            kernel.in_one_pass(events, *sensor, block).map_err(out_of_range)?
+            kernel.in_one_pass(events, *sensor, block)?
         } else {
+            let out_of_range = |t| Error::Timestamp { t };
             let mut call = Call::check(events, *sensor, block, needs).map_err(out_of_range)?;
             kernel.begin_call()?;
             if let Some(whole) = kernel.whole_calls() {

@@ -771,5 +771,66 @@ pub fn in_one_pass(
     Ok(total)
 }
 
+/// Takes in-bounds events in, as long as it can take all of a call back if that is rejected after all.
+pub trait RollsBack {
+    /// Why events cannot be taken in.
+    type Error;
+
+    /// A call begins.
+    fn begin(&mut self);
+
+    /// Takes a block in, whose largest time is `latest`. Or does not (`false`), as that could not be taken back: then it is asked
+    /// again `for_good`, when all of the call was looked at, and so for all blocks that follow.
+    fn add(&mut self, events: Columns<'_>, latest: u64, for_good: bool) -> Result<bool, Self::Error>;
+
+    /// Takes back what was taken in since the call began.
+    fn roll_back(&mut self);
+}
+
+/// Hands over the in-bounds events of a call while their timestamps are looked at: one pass over the caller's memory, until
+/// what is done cannot be taken back. Before that the rest of the timestamps are looked at.
+///
+/// Fails with the largest timestamp, and all rolled back, if that is out of range, and as `add` does.
+pub fn in_one_pass_or_back<T: RollsBack>(
+    events: Events<'_>,
+    sensor: SensorSize,
+    block: &mut Block,
+    needs: Needs,
+    to: &mut T,
+) -> Result<Result<Found, u64>, T::Error> {
+    let (mut total, mut for_good) = (Found::default(), false);
+    to.begin();
+    for range in blocks(0..events.len()) {
+        let end = range.end;
+        let (found, mut is_bad) = if for_good {
+            (block.load_checked(&events, range, sensor, needs), false)
+        } else {
+            block.load(&events, range, sensor, needs)
+        };
+        if let Some(latest) = found.latest
+            && !is_bad
+        {
+            let added = to.add(block.columns(), latest, for_good).inspect_err(|_| {
+                if !for_good {
+                    to.roll_back();
+                }
+            })?;
+            if !added {
+                is_bad = events.any_out_of_range(end..events.len());
+                for_good = !is_bad;
+                if for_good {
+                    to.add(block.columns(), latest, for_good)?;
+                }
+            }
+        }
+        if is_bad {
+            to.roll_back();
+            return Ok(Err(events.largest_out_of_range()));
+        }
+        total.add(found);
+    }
+    Ok(Ok(total))
+}
+
 #[cfg(test)]
 pub(crate) mod tests;

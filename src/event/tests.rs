@@ -234,6 +234,39 @@ impl TakesBack for Taker {
     }
 }
 
+/// Takes in so many blocks, others only for good.
+struct Careful {
+    blocks: usize,
+    taken: Column,
+    is_for_good: bool,
+    rolled_back: usize,
+    begun: usize,
+}
+
+impl RollsBack for Careful {
+    type Error = ();
+
+    fn begin(&mut self) {
+        self.begun += 1;
+    }
+
+    fn add(&mut self, events: Columns<'_>, latest: u64, for_good: bool) -> Result<bool, ()> {
+        assert!(for_good || !self.is_for_good);
+        assert_eq!(events.t.iter().max(), Some(&latest));
+        self.is_for_good = for_good;
+        if self.blocks == 0 && !for_good {
+            return Ok(false);
+        }
+        self.blocks = self.blocks.saturating_sub(1);
+        append(&mut self.taken, events);
+        Ok(true)
+    }
+
+    fn roll_back(&mut self) {
+        self.rolled_back += 1;
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
@@ -324,6 +357,39 @@ proptest! {
                 prop_assert_eq!(added.0, if needs.t { all.0.clone() } else { vec![] });
                 prop_assert_eq!(added.2, if needs.p { all.2.clone() } else { vec![] });
                 prop_assert_eq!(removed, Column::default());
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn a_call_is_looked_at_before_what_cannot_be_taken_back(
+        (sensor, mut events) in sensors().prop_flat_map(|s| (Just(s), events_for(s, 6 * BLOCK))),
+        bad in prop::option::of(any::<prop::sample::Index>()),
+        layout in layouts(),
+        blocks in 0_usize..8,
+    ) {
+        events.iter_mut().for_each(|event| event.0 &= (1 << 63) - 1);
+        if let Some(bad) = bad.filter(|_| !events.is_empty()) {
+            let bad = bad.index(events.len());
+            events[bad].0 |= 1 << 63;
+        }
+        let memory = AtTheEdge::new(&records(&events, layout));
+        let (all, found, bad) = oracle(&events, sensor);
+        for isa in Isa::available() {
+            let mut to = Careful { blocks, taken: Column::default(), is_for_good: false, rolled_back: 0, begun: 0 };
+            let records = memory.events(events.len(), layout);
+            let result = in_one_pass_or_back(records, sensor, &mut Block::new(isa), Needs::ALL, &mut to);
+            prop_assert_eq!((to.begun, to.rolled_back), (1, usize::from(bad)));
+            if bad {
+                prop_assert_eq!(result, Ok(Err(events.iter().map(|e| e.0).max().unwrap())));
+                prop_assert!(!to.is_for_good);
+            } else {
+                prop_assert_eq!(result, Ok(Ok(found)));
+                prop_assert_eq!(&to.taken, &all);
             }
         }
     }

@@ -40,7 +40,7 @@ pub trait Kernel: Send {
     }
 
     /// A kernel that can take back exactly what it took in says so here. Its calls are then checked while they are taken
-    /// in, which saves a pass over the caller's memory, and it is not told where a call begins.
+    /// in, which saves a pass over the caller's memory, and `begin_call` is not called.
     fn retracts(&mut self) -> Option<&mut dyn Retracts> {
         None
     }
@@ -120,14 +120,10 @@ fn recipe_of<R: Recipe>(recipe: &mut dyn Recipe) -> &mut R {
 
 /// How a kernel takes in calls that may be rejected after all.
 pub trait Retracts {
-    /// Takes in a call while its timestamps are looked at ([`in_one_pass`](crate::event::in_one_pass)). Where one is out of
-    /// range, fails with the largest, and nothing has changed.
-    fn in_one_pass(
-        &mut self,
-        events: Events<'_>,
-        sensor: SensorSize,
-        block: &mut Block,
-    ) -> std::result::Result<Found, u64>;
+    /// Takes in a call while its timestamps are looked at ([`in_one_pass`](crate::event::in_one_pass) or
+    /// [`in_one_pass_or_back`](crate::event::in_one_pass_or_back)). Where one is out of range, fails with the largest, and nothing has
+    /// changed.
+    fn in_one_pass(&mut self, events: Events<'_>, sensor: SensorSize, block: &mut Block) -> Result<Found>;
 }
 
 /// How a kernel that must see calls as they came takes them in.

@@ -1,7 +1,7 @@
 //! Kernels with a time axis: bins of absolute event time, of which the last completed ones are shown.
 //!
-//! Bin `q` is `[q * bin_us, (q + 1) * bin_us)`. Both kernels keep the bin in progress and as many before it
-//! as can still be shown, each in the slot `q % slots` of a ring. A stretch of events first moves the ring to
+//! Bin `q` is `[q * bin_us, (q + 1) * bin_us)`. Both kernels keep the bin in progress, as many before it
+//! as can still be shown and [`MORE`] of those that cannot, each in the slot `q % slots` of a ring. A stretch of events first moves the ring to
 //! its own latest time, then adds its events: what is too late for the ring could not be shown any more, in
 //! whatever order events had come. So order and batching cannot change anything.
 //!
@@ -12,6 +12,12 @@
 //! for every bin: on a large sensor that costs some ten times as much as the list, since a bin has fewer events than the
 //! sensor has pixels, and on a small one three times. Only when a list gets longer than four times the number of pixels, or
 //! cannot grow, is it added up into planes, and goes on empty.
+//!
+//! # Calls that are rejected
+//!
+//! Whether a call has a time out of range is known at its end. Until then its events are added to lists, which can be cut back to
+//! what they were. A bin that comes in takes the slot of one that can be shown no more, so the ring can go back, too, as far as there are
+//! `MORE`. Only before it moves on farther, or a list may be full, the rest of the call is looked at first.
 //!
 //! # What is published
 //!
@@ -26,9 +32,9 @@
 use super::kept::{Kept, with_shared};
 use super::knot::Knots;
 use super::stores::Stores;
-use super::{Kernel, PublishesRecipes, STATE, new_list, out_of_memory, recipe_of};
+use super::{Kernel, PublishesRecipes, Retracts, STATE, new_list, out_of_memory, recipe_of};
 use crate::error::{Error, Result};
-use crate::event::{Columns, Isa};
+use crate::event::{Block, Columns, Events, Found, Isa, Needs, RollsBack, in_one_pass_or_back};
 use crate::geometry::SensorSize;
 use crate::publish::{Lazy, Memory, Recipe, Spec};
 use bytemuck::{Pod, Zeroable};
@@ -47,6 +53,9 @@ const PIXELS_PER_ROOM: usize = 2;
 
 /// From this fraction of the sensor on, lists are not added up time and again.
 const PIXELS_PER_SUMMED: usize = 32;
+
+/// Bins that a call may bring in before all of it was looked at.
+const MORE: u64 = 2;
 
 /// Which bins a ring of slots holds.
 struct Ring {
@@ -277,6 +286,8 @@ struct Bin<K: Kind> {
     /// Those of its last publication, if nothing `has_changed` since.
     sums: Arc<Sums<K>>,
     has_changed: bool,
+    /// What `own` had and whether it `has_changed` when the call in progress began.
+    before: (usize, bool),
 }
 
 /// What is kept of each.
@@ -454,6 +465,8 @@ pub struct Temporal<K: Kind> {
     /// Completed bins that are shown.
     shown: usize,
     ring: Ring,
+    /// The newest bin when the call in progress began.
+    newest_before: Option<u64>,
     bins: Vec<Bin<K>>,
     spare: Spare<K>,
     scratch: Arc<Mutex<K::Scratch>>,
@@ -473,7 +486,7 @@ impl<K: Kind> Temporal<K> {
         bin_us: u64,
         cells: Option<usize>,
     ) -> Result<Self> {
-        let slots = shown.checked_add(1);
+        let slots = shown.checked_add(1 + MORE as usize);
         let bytes = |n: usize| n.checked_mul(size_of::<K::Cell>()).filter(|&n| isize::try_from(n).is_ok());
         let all = slots.zip(cells).and_then(|(slots, cells)| slots.checked_mul(cells)).and_then(bytes);
         let (Some(slots), Some(cells), Some(_)) = (slots, cells, all) else {
@@ -494,13 +507,14 @@ impl<K: Kind> Temporal<K> {
                 is_used: false,
                 sums: Arc::default(),
                 has_changed: false,
+                before: (0, false),
             });
             // One for itself, one to be shared, and one that the publication before refers to: a call has all that it can need.
             spare.lists.keep(Arc::new(new_list(room)?));
             spare.lists.keep(Arc::new(new_list(room)?));
         }
         let ring = Ring { slots: slots as u64, bin_us, newest: None };
-        Ok(Self { spec, kind, shown, ring, bins, spare, scratch: Arc::default() })
+        Ok(Self { spec, kind, shown, ring, newest_before: None, bins, spare, scratch: Arc::default() })
     }
 
     /// The slots of the bins that are shown at `watermark`: `None` for those of before the first event, and of before time 0.
@@ -545,6 +559,10 @@ impl<K: Kind> Kernel for Temporal<K> {
         with_shared(&self.scratch, |scratch| self.kind.make(out, &bins, scratch))
     }
 
+    fn retracts(&mut self) -> Option<&mut dyn Retracts> {
+        Some(self)
+    }
+
     fn publishes_recipes(&mut self) -> Option<&mut dyn PublishesRecipes> {
         Some(self)
     }
@@ -555,6 +573,45 @@ impl<K: Kind> Kernel for Temporal<K> {
         }
         self.ring.newest = None;
         Ok(())
+    }
+}
+
+impl<K: Kind> Retracts for Temporal<K> {
+    fn in_one_pass(&mut self, events: Events<'_>, sensor: SensorSize, block: &mut Block) -> Result<Found> {
+        in_one_pass_or_back(events, sensor, block, Needs::ALL, self)?.map_err(|t| Error::Timestamp { t })
+    }
+}
+
+impl<K: Kind> RollsBack for Temporal<K> {
+    type Error = Error;
+
+    fn begin(&mut self) {
+        self.newest_before = self.ring.newest;
+        for bin in &mut self.bins {
+            bin.before = (bin.own.len(), bin.has_changed);
+        }
+    }
+
+    fn add(&mut self, events: Columns<'_>, latest: u64, for_good: bool) -> Result<bool> {
+        let Self { ring, newest_before, bins, .. } = self;
+        let can_be_taken_back = || {
+            let goes_back = newest_before.is_some_and(|before| latest / ring.bin_us <= before + MORE);
+            goes_back && bins.iter().all(|bin| bin.own.capacity() - bin.own.len() >= events.t.len())
+        };
+        let adds = for_good || can_be_taken_back();
+        if adds {
+            self.accumulate(events, latest)?;
+        }
+        Ok(adds)
+    }
+
+    fn roll_back(&mut self) {
+        self.ring.newest = self.newest_before;
+        for bin in &mut self.bins {
+            let (len, has_changed) = bin.before;
+            bin.own.truncate(len);
+            bin.has_changed = has_changed;
+        }
     }
 }
 

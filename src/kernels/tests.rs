@@ -354,8 +354,17 @@ fn bins_that_are_read_again_and_again_stay_what_they_are() {
                 (t, x as u16, y as u16, u8::from(!j.is_multiple_of(5)))
             };
             let call: Vec<Event> = (0..size).map(event).collect();
-            let bytes = packed(&call);
-            let _ = engine.session("a test", Mutex::lock).unwrap().ingest(Events::packed(&bytes)).unwrap();
+            let ingest = |call: &[Event]| {
+                engine.session("a test", Mutex::lock).unwrap().ingest(Events::packed(&packed(call))).map(drop)
+            };
+            // One that is rejected when some of it was taken in, also to bins that are yet to come.
+            let mut rejected: Vec<Event> = (0..size + 300).map(event).collect();
+            rejected.iter_mut().for_each(|event| event.0 += i % 5 * bin_us);
+            rejected.push((1 << 63, 0, 0, 0));
+            if i % 3 != 1 {
+                assert!(matches!(ingest(&rejected), Err(Error::Timestamp { t }) if t == 1 << 63));
+            }
+            ingest(&call).unwrap();
             all.extend(call);
             let at = all.iter().map(|event| event.0).max();
             // What is shown no more.
