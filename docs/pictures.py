@@ -30,7 +30,7 @@ Image = NDArray[np.uint8]
 def frame_of(kernel: Any, events: NDArray[Any]) -> Snapshot:
     """The kernel's frame when all of these events are in, 1 ms a call."""
     accumulator = frames2py.Accumulator(SENSOR, kernel)
-    ends = np.searchsorted(events["t"], np.arange(1_000, int(events["t"][-1]) + 1_000, 1_000))
+    ends = np.searchsorted(events["t"], np.arange(1_000, int(events["t"][-1]) + 1, 1_000))
     for call in np.split(events, ends):
         accumulator.accumulate(call)
     return Snapshot(accumulator.read(), frames2py.SnapshotMeta(accumulator.watermark, 1))

@@ -779,9 +779,10 @@ pub trait RollsBack {
     /// A call begins.
     fn begin(&mut self);
 
-    /// Takes a block in, whose largest time is `latest`. Or does not (`false`), as that could not be taken back: then it is asked
-    /// again `for_good`, when all of the call was looked at, and so for all blocks that follow.
-    fn add(&mut self, events: Columns<'_>, latest: u64, for_good: bool) -> Result<bool, Self::Error>;
+    /// Takes in the events of a block, whose largest time is `latest`, or only so many, before one that could not be taken back.
+    /// For those that are left it is asked again `for_good`, once all of the call was looked at, and so for all blocks that
+    /// follow: then it takes all, or fails.
+    fn add(&mut self, events: Columns<'_>, latest: u64, for_good: bool) -> Result<usize, Self::Error>;
 
     /// Takes back what was taken in since the call began.
     fn roll_back(&mut self);
@@ -810,16 +811,12 @@ pub fn in_one_pass_or_back<T: RollsBack>(
         if let Some(latest) = found.latest
             && !is_bad
         {
-            let added = to.add(block.columns(), latest, for_good).inspect_err(|_| {
-                if !for_good {
-                    to.roll_back();
-                }
-            })?;
-            if !added {
+            let taken = to.add(block.columns(), latest, for_good)?;
+            if taken < block.len {
                 is_bad = events.any_out_of_range(end..events.len());
                 for_good = !is_bad;
                 if for_good {
-                    to.add(block.columns(), latest, for_good)?;
+                    to.add(block.columns.some(taken..block.len, needs), latest, for_good)?;
                 }
             }
         }

@@ -234,9 +234,9 @@ impl TakesBack for Taker {
     }
 }
 
-/// Takes in so many blocks, others only for good.
+/// Takes in so many events, others only for good.
 struct Careful {
-    blocks: usize,
+    events: usize,
     taken: Column,
     is_for_good: bool,
     rolled_back: usize,
@@ -250,16 +250,17 @@ impl RollsBack for Careful {
         self.begun += 1;
     }
 
-    fn add(&mut self, events: Columns<'_>, latest: u64, for_good: bool) -> Result<bool, ()> {
+    fn add(&mut self, events: Columns<'_>, latest: u64, for_good: bool) -> Result<usize, ()> {
         assert!(for_good || !self.is_for_good);
-        assert_eq!(events.t.iter().max(), Some(&latest));
+        assert!(events.t.iter().all(|&t| t <= latest));
         self.is_for_good = for_good;
-        if self.blocks == 0 && !for_good {
-            return Ok(false);
-        }
-        self.blocks = self.blocks.saturating_sub(1);
-        append(&mut self.taken, events);
-        Ok(true)
+        let taken =
+            if for_good { events.t.len() } else { events.t.len().min(self.events - self.taken.0.len()) };
+        append(
+            &mut self.taken,
+            Columns { t: &events.t[..taken], pixel: &events.pixel[..taken], p: &events.p[..taken] },
+        );
+        Ok(taken)
     }
 
     fn roll_back(&mut self) {
@@ -370,7 +371,7 @@ proptest! {
         (sensor, mut events) in sensors().prop_flat_map(|s| (Just(s), events_for(s, 6 * BLOCK))),
         bad in prop::option::of(any::<prop::sample::Index>()),
         layout in layouts(),
-        blocks in 0_usize..8,
+        at_most in 0_usize..8 * BLOCK,
     ) {
         events.iter_mut().for_each(|event| event.0 &= (1 << 63) - 1);
         if let Some(bad) = bad.filter(|_| !events.is_empty()) {
@@ -380,7 +381,7 @@ proptest! {
         let memory = AtTheEdge::new(&records(&events, layout));
         let (all, found, bad) = oracle(&events, sensor);
         for isa in Isa::available() {
-            let mut to = Careful { blocks, taken: Column::default(), is_for_good: false, rolled_back: 0, begun: 0 };
+            let mut to = Careful { events: at_most, taken: Column::default(), is_for_good: false, rolled_back: 0, begun: 0 };
             let records = memory.events(events.len(), layout);
             let result = in_one_pass_or_back(records, sensor, &mut Block::new(isa), Needs::ALL, &mut to);
             prop_assert_eq!((to.begun, to.rolled_back), (1, usize::from(bad)));

@@ -1,7 +1,7 @@
 //! Kernels with a time axis: bins of absolute event time, of which the last completed ones are shown.
 //!
-//! Bin `q` is `[q * bin_us, (q + 1) * bin_us)`. Both kernels keep the bin in progress, as many before it
-//! as can still be shown and [`MORE`] of those that cannot, each in the slot `q % slots` of a ring. A stretch of events first moves the ring to
+//! Bin `q` is `[q * bin_us, (q + 1) * bin_us)`. Both kernels keep the bin in progress and as many before it
+//! as can still be shown, each in the slot `q % slots` of a ring. A stretch of events first moves the ring to
 //! its own latest time, then adds its events: what is too late for the ring could not be shown any more, in
 //! whatever order events had come. So order and batching cannot change anything.
 //!
@@ -15,9 +15,10 @@
 //!
 //! # Calls that are rejected
 //!
-//! Whether a call has a time out of range is known at its end. Until then its events are added to lists, which can be cut back to
-//! what they were. A bin that comes in takes the slot of one that can be shown no more, so the ring can go back, too, as far as there are
-//! `MORE`. Only before it moves on farther, or a list may be full, the rest of the call is looked at first.
+//! Whether a call has a time out of range is known at its end. Until then its events are added to lists, which can be cut
+//! back to what they were. The ring has [`MORE`] more slots than it holds bins, so that as many bins can come in, each in the
+//! place of one that was held no more, and the ring can go back. Before it moves on farther, or a list is full, the rest of
+//! the call is looked at.
 //!
 //! # What is published
 //!
@@ -66,9 +67,9 @@ struct Ring {
 }
 
 impl Ring {
-    /// The slot of bin `q`, if it has one.
+    /// The slot of bin `q`, if it has one and can be shown.
     fn slot(&self, q: u64) -> Option<usize> {
-        let held = self.newest.is_some_and(|newest| q <= newest && newest - q < self.slots);
+        let held = self.newest.is_some_and(|newest| q <= newest && newest - q < self.slots - MORE);
         held.then(|| (q % self.slots) as usize)
     }
 
@@ -283,11 +284,20 @@ struct Bin<K: Kind> {
     /// What no list had room for, if `is_used`. Publications may refer to it.
     planes: Planes<K>,
     is_used: bool,
+    /// They are not zeros, though not used.
+    is_stale: bool,
     /// Those of its last publication, if nothing `has_changed` since.
     sums: Arc<Sums<K>>,
     has_changed: bool,
-    /// What `own` had and whether it `has_changed` when the call in progress began.
-    before: (usize, bool),
+    /// What is to become of it if the call of this number is rejected: what `own` had, and whether it `has_changed`.
+    before: Before,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Before {
+    call: u64,
+    len: usize,
+    has_changed: bool,
 }
 
 /// What is kept of each.
@@ -410,9 +420,15 @@ impl<K: Kind> Bin<K> {
         if Arc::get_mut(&mut self.planes).is_none() {
             let copy = spare.planes(self.planes.len(), self.is_used.then_some(&self.planes))?;
             spare.planes.keep(std::mem::replace(&mut self.planes, copy));
+            self.is_stale = false;
         }
+        let is_stale = std::mem::take(&mut self.is_stale);
         self.is_used = true;
-        Ok(Arc::get_mut(&mut self.planes).expect("referred to by nobody else"))
+        let planes = Arc::get_mut(&mut self.planes).expect("referred to by nobody else");
+        if is_stale {
+            planes.fill(K::Cell::zeroed());
+        }
+        Ok(planes)
     }
 
     /// Itself for a publication. All of it can be referred to from here on.
@@ -438,7 +454,7 @@ impl<K: Kind> Bin<K> {
         Content { planes, lists: [entries(&self.shared), entries(&self.late), &self.own], kept: None }
     }
 
-    fn clear(&mut self, spare: &mut Spare<K>) -> Result<()> {
+    fn clear(&mut self, spare: &mut Spare<K>) {
         self.own.clear();
         self.has_changed = true;
         for list in [self.shared.take(), self.late.take()].into_iter().flatten() {
@@ -447,14 +463,18 @@ impl<K: Kind> Bin<K> {
         if self.is_used {
             match Arc::get_mut(&mut self.planes) {
                 Some(planes) => planes.fill(K::Cell::zeroed()),
-                None => {
-                    let clear = spare.planes(self.planes.len(), None)?;
-                    spare.planes.keep(std::mem::replace(&mut self.planes, clear));
-                }
+                None => self.is_stale = true,
             }
             self.is_used = false;
         }
-        Ok(())
+    }
+
+    /// Takes note of what it has before `call` changes it.
+    fn note(&mut self, call: u64, slot: usize, noted: &mut Vec<usize>) {
+        if self.before.call != call {
+            self.before = Before { call, len: self.own.len(), has_changed: self.has_changed };
+            noted.push(slot);
+        }
     }
 }
 
@@ -465,8 +485,11 @@ pub struct Temporal<K: Kind> {
     /// Completed bins that are shown.
     shown: usize,
     ring: Ring,
-    /// The newest bin when the call in progress began.
+    /// The number of the call in progress, the newest bin when it began, and the slots of the bins that it changed since, as
+    /// long as it may be rejected.
+    call: u64,
     newest_before: Option<u64>,
+    noted: Vec<usize>,
     bins: Vec<Bin<K>>,
     spare: Spare<K>,
     scratch: Arc<Mutex<K::Scratch>>,
@@ -505,16 +528,18 @@ impl<K: Kind> Temporal<K> {
                 late: None,
                 planes: new_planes::<K>(cells)?,
                 is_used: false,
+                is_stale: false,
                 sums: Arc::default(),
                 has_changed: false,
-                before: (0, false),
+                before: Before::default(),
             });
             // One for itself, one to be shared, and one that the publication before refers to: a call has all that it can need.
             spare.lists.keep(Arc::new(new_list(room)?));
             spare.lists.keep(Arc::new(new_list(room)?));
         }
         let ring = Ring { slots: slots as u64, bin_us, newest: None };
-        Ok(Self { spec, kind, shown, ring, newest_before: None, bins, spare, scratch: Arc::default() })
+        let (call, newest_before, noted) = (0, None, new_list(slots)?);
+        Ok(Self { spec, kind, shown, ring, call, newest_before, noted, bins, spare, scratch: Arc::default() })
     }
 
     /// The slots of the bins that are shown at `watermark`: `None` for those of before the first event, and of before time 0.
@@ -531,27 +556,7 @@ impl<K: Kind> Kernel for Temporal<K> {
     }
 
     fn accumulate(&mut self, events: Columns<'_>, latest: u64) -> Result<()> {
-        let Self { ring, bins, spare, .. } = self;
-        let mut cleared = Ok(());
-        ring.advance(latest, |slot| {
-            let done = bins[slot].clear(spare);
-            if done.is_err() {
-                cleared = done;
-            }
-        });
-        cleared?;
-        let Columns { mut t, mut pixel, mut p } = events;
-        while let Some(&first) = t.first() {
-            let q = first / ring.bin_us;
-            let start = q * ring.bin_us;
-            let n = run_length(t, start, ring.bin_us);
-            let run = Columns { t: &t[..n], pixel: &pixel[..n], p: &p[..n] };
-            (t, pixel, p) = (&t[n..], &pixel[n..], &p[n..]);
-            if let Some(slot) = ring.slot(q) {
-                bins[slot].add(self.kind, start, run, spare)?;
-            }
-        }
-        Ok(())
+        self.add(events, latest, true).map(drop)
     }
 
     fn read(&self, out: &mut [u8], watermark: Option<u64>) -> Result<()> {
@@ -569,7 +574,7 @@ impl<K: Kind> Kernel for Temporal<K> {
 
     fn reset(&mut self) -> Result<()> {
         for bin in &mut self.bins {
-            bin.clear(&mut self.spare)?;
+            bin.clear(&mut self.spare);
         }
         self.ring.newest = None;
         Ok(())
@@ -586,31 +591,50 @@ impl<K: Kind> RollsBack for Temporal<K> {
     type Error = Error;
 
     fn begin(&mut self) {
+        self.call += 1;
         self.newest_before = self.ring.newest;
-        for bin in &mut self.bins {
-            bin.before = (bin.own.len(), bin.has_changed);
-        }
+        self.noted.clear();
     }
 
-    fn add(&mut self, events: Columns<'_>, latest: u64, for_good: bool) -> Result<bool> {
-        let Self { ring, newest_before, bins, .. } = self;
-        let can_be_taken_back = || {
-            let goes_back = newest_before.is_some_and(|before| latest / ring.bin_us <= before + MORE);
-            goes_back && bins.iter().all(|bin| bin.own.capacity() - bin.own.len() >= events.t.len())
-        };
-        let adds = for_good || can_be_taken_back();
-        if adds {
-            self.accumulate(events, latest)?;
+    fn add(&mut self, events: Columns<'_>, latest: u64, for_good: bool) -> Result<usize> {
+        let Self { kind, ring, call, newest_before, noted, bins, spare, .. } = self;
+        let goes_back = newest_before.is_some_and(|before| latest / ring.bin_us <= before + MORE);
+        if !for_good && !goes_back {
+            return Ok(0);
         }
-        Ok(adds)
+        ring.advance(latest, |slot| {
+            bins[slot].clear(spare);
+            if !for_good {
+                bins[slot].note(*call, slot, noted);
+            }
+        });
+        let mut rest = events;
+        while let Some(&first) = rest.t.first() {
+            let q = first / ring.bin_us;
+            let start = q * ring.bin_us;
+            let n = run_length(rest.t, start, ring.bin_us);
+            if let Some(slot) = ring.slot(q) {
+                let bin = &mut bins[slot];
+                if !for_good {
+                    if bin.own.capacity() - bin.own.len() < n {
+                        break;
+                    }
+                    bin.note(*call, slot, noted);
+                }
+                let run = Columns { t: &rest.t[..n], pixel: &rest.pixel[..n], p: &rest.p[..n] };
+                bin.add(*kind, start, run, spare)?;
+            }
+            rest = Columns { t: &rest.t[n..], pixel: &rest.pixel[n..], p: &rest.p[n..] };
+        }
+        Ok(events.t.len() - rest.t.len())
     }
 
     fn roll_back(&mut self) {
         self.ring.newest = self.newest_before;
-        for bin in &mut self.bins {
-            let (len, has_changed) = bin.before;
-            bin.own.truncate(len);
-            bin.has_changed = has_changed;
+        for &slot in &self.noted {
+            let bin = &mut self.bins[slot];
+            bin.own.truncate(bin.before.len);
+            bin.has_changed = bin.before.has_changed;
         }
     }
 }
