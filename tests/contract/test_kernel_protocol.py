@@ -687,7 +687,8 @@ def test_reading_at_a_time_that_is_past_shows_the_bins_that_are_still_held() -> 
     times = (0, 5, 12, 25, 31, 44, 45, 57)
     kernel.accumulate(events([(t, 0, 0, 1) for t in times]), state, 57)
     out = np.full((2, 3, 1, 1), 9, np.uint32)
-    # At 57 the bins from 20 on are held. At 44 those from 10 to 40 are shown, of which the first is held no more.
+    # At 57 the bins from 20 on are held. At 44 those from 10 to 40 are shown, the first of which is held
+    # no more.
     for at_us, on in ((57, [1, 1, 2]), (44, [0, 1, 1]), (39, [0, 0, 1]), (12, [0, 0, 0])):
         kernel.read(state, out, at_us)
         assert out[1, :, 0, 0].tolist() == on, at_us
