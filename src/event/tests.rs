@@ -192,6 +192,14 @@ fn layouts() -> impl Strategy<Value = Layout> {
     ])
 }
 
+/// Puts the time of one event out of range, and no other: with more, hardly a block would come before the first.
+fn put_out_of_range(events: &mut [Event], bad: Option<prop::sample::Index>) {
+    events.iter_mut().for_each(|event| event.0 &= (1 << 63) - 1);
+    if let Some(bad) = bad.filter(|_| !events.is_empty()) {
+        events[bad.index(events.len())].0 |= 1 << 63;
+    }
+}
+
 /// Remembers what it took in and back.
 #[derive(Default)]
 struct Taker {
@@ -335,12 +343,7 @@ proptest! {
         needs in any::<(bool, bool)>().prop_map(|(t, p)| Needs { t, p }),
         in_groups in any::<u8>(),
     ) {
-        // At most one is out of range: with more, hardly a block would come before the first.
-        events.iter_mut().for_each(|event| event.0 &= (1 << 63) - 1);
-        if let Some(bad) = bad.filter(|_| !events.is_empty()) {
-            let bad = bad.index(events.len());
-            events[bad].0 |= 1 << 63;
-        }
+        put_out_of_range(&mut events, bad);
         let memory = AtTheEdge::new(&records(&events, layout));
         let (all, found, bad) = oracle(&events, sensor);
         for isa in Isa::available() {
@@ -373,11 +376,7 @@ proptest! {
         layout in layouts(),
         at_most in 0_usize..8 * BLOCK,
     ) {
-        events.iter_mut().for_each(|event| event.0 &= (1 << 63) - 1);
-        if let Some(bad) = bad.filter(|_| !events.is_empty()) {
-            let bad = bad.index(events.len());
-            events[bad].0 |= 1 << 63;
-        }
+        put_out_of_range(&mut events, bad);
         let memory = AtTheEdge::new(&records(&events, layout));
         let (all, found, bad) = oracle(&events, sensor);
         for isa in Isa::available() {

@@ -417,18 +417,16 @@ impl<K: Kind> Bin<K> {
 
     /// Its planes, to write to: a copy if a publication refers to them.
     fn planes_mut(&mut self, spare: &mut Spare<K>) -> Result<&mut [K::Cell]> {
-        if Arc::get_mut(&mut self.planes).is_none() {
-            let copy = spare.planes(self.planes.len(), self.is_used.then_some(&self.planes))?;
-            spare.planes.keep(std::mem::replace(&mut self.planes, copy));
-            self.is_stale = false;
+        match Arc::get_mut(&mut self.planes) {
+            Some(planes) if self.is_stale => planes.fill(K::Cell::zeroed()),
+            Some(_) => {}
+            None => {
+                let copy = spare.planes(self.planes.len(), self.is_used.then_some(&self.planes))?;
+                spare.planes.keep(std::mem::replace(&mut self.planes, copy));
+            }
         }
-        let is_stale = std::mem::take(&mut self.is_stale);
-        self.is_used = true;
-        let planes = Arc::get_mut(&mut self.planes).expect("referred to by nobody else");
-        if is_stale {
-            planes.fill(K::Cell::zeroed());
-        }
-        Ok(planes)
+        (self.is_used, self.is_stale) = (true, false);
+        Ok(Arc::get_mut(&mut self.planes).expect("referred to by nobody else"))
     }
 
     /// Itself for a publication. All of it can be referred to from here on.
